@@ -162,7 +162,7 @@ pub fn run(drive: Drive, messages: u64) -> Result<Driven, String> {
         }
         each += drive.batch as u64;
     }
-    let counters = bench.cores.iter().map(|core| &core.broker.edge.counters);
+    let counters = bench.cores.iter().map(|core| &core.broker.shard.counters);
     let delivered: u64 =
         counters.map(|counters| counters.delivered_auto_ack + counters.delivered_manual_ack).sum();
     if delivered != sent {

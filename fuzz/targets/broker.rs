@@ -198,11 +198,11 @@ impl World {
             assert_eq!(queue.consumer_count(), 0, "nobody is there to consume");
             ready += queue.ready();
         }
-        let bodies = self.broker.edge.pool.len() as u64;
+        let bodies = self.broker.shard.pool.len() as u64;
         if ready == 0 && !has_delayed(&self.broker) {
             assert_eq!(bodies, 0, "bodies of messages that are nowhere");
         }
-        assert_eq!(self.broker.edge.connections.len(), 0);
+        assert_eq!(self.broker.sessions.connections.len(), 0);
     }
 }
 

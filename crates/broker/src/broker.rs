@@ -44,194 +44,89 @@ mod traffic;
 pub use hand_over::Traveller;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::ops::Range;
 
-use lepus_base::{ConnectionId, HashState, Instant, Now, Places, QueueId, Rng, ShardId, Slab};
+use lepus_base::{ConnectionId, Instant, Now, QueueId, ShardId};
 use lepus_store::disk::{Completion, LogId};
 
-use self::publish::Put;
-use crate::acknowledgement::Looks;
-use crate::alarm::Alarm;
 use crate::backpressure::Cause;
-use crate::census::Census;
-use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PeerInfo};
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
-use crate::delayed::Delayed;
-use crate::delivery::Noted;
-use crate::departure::Departures;
-use crate::directory::{Change, Directory, Routes};
-use crate::edge::Edge;
-use crate::ends::Ends;
-use crate::home::Home;
-use crate::idle_tables::IdleTables;
-use crate::jobs::Jobs;
+use crate::directory::{Change, Directory};
+use crate::homes::Homes;
 use crate::journal::Journal;
-use crate::loan::Lender;
-use crate::mail::{ChannelRef, Mail, Reply};
-use crate::migration::Migrations;
-use crate::oldest::OldestSearch;
+use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox};
-use crate::postponed::Line;
 use crate::queue::{Queue, Recorder};
 use crate::session::amqp::Amqp;
 use crate::session::{Event, Incoming, Session, Speaker, State};
+use crate::sessions::Sessions;
 use crate::settings::Settings;
-use crate::settle::Settling;
+use crate::shard::Shard;
 use crate::timers::Timer;
-use crate::token::Names;
-use crate::traffic::QueueLooks;
-use crate::working::Working;
 
 /// The broker's state on one shard.
 #[derive(Debug)]
 pub struct Broker {
-    pub(crate) settings: Settings,
-    pub(crate) hash: HashState,
     /// The directory: vhosts, users, exchanges, bindings and the homes of queues.
     pub directory: Directory,
-    /// Connections, bodies, timers and counters.
-    pub edge: Edge,
-    /// Connections of all shards by vhost and user.
-    pub census: Census,
-    pub(crate) homes: Slab<Home>,
-    pub(crate) home_slots: Places,
-    /// Tables of queues that may have spare room.
-    pub(crate) idle_tables: IdleTables,
-    /// Who waits until the bindings of queues that were deleted here are gone, too.
-    pub(crate) leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
     /// Orders the directory's changes, on shard 0.
     pub(crate) definitions: Definitions,
+    /// The connections.
+    pub sessions: Sessions,
+    /// The queues, and what is on its way between them.
+    pub homes: Homes,
     /// The logs that the shard drives.
     pub(crate) journal: Journal,
-    /// Mail that waits for room in the log.
-    pub(crate) postponed: Line,
-    /// Looks at deliveries that wait for their acknowledgement.
-    pub(crate) looks: Looks,
-    /// Looks for what keeps the logs' oldest segments.
-    pub(crate) oldest: OldestSearch,
-    pub(crate) names: Names,
-    pub(crate) rng: Rng,
-    pub(crate) delayed: Delayed,
-    pub(crate) routes: Routes,
-    pub(crate) targets: Vec<Target>,
-    pub(crate) mailed_targets: Vec<Target>,
-    /// Queues that get the message that is being logged.
-    puts: Vec<Put>,
-    /// Where the message that is being published stands in the mail to each shard.
-    pub(crate) packed: Vec<(ShardId, Range<u32>)>,
-    /// Deliveries of a row of publishes; empty between rows.
-    noted: Vec<Noted>,
-    /// Queues with work left.
-    pub(crate) working: Working,
-    /// Publishes and commits that are served in slices.
-    pub(crate) jobs: Jobs,
-    pub(crate) settlings: VecDeque<Settling>,
-    /// What ends and takes long.
-    pub(crate) ends: Ends,
-    /// Connections on their way to other shards.
-    pub(crate) departures: Departures,
-    /// Queues on their way to other shards.
-    pub(crate) migrations: Migrations,
-    /// What [`Broker::queue_traffic`] saw last.
-    pub(crate) queue_looks: QueueLooks,
-    /// The slot at which [`Broker::talks`] looked last.
-    pub(crate) looked_at: usize,
-    pub(crate) stopping: bool,
-    /// What the log knows of what is short.
-    pub(crate) alarm: Alarm,
-    /// Transient queues for which somebody waits for room in a log only because there is little memory.
-    pub(crate) spilling: BTreeSet<QueueId>,
-    /// Who lends memory to all shards, on shard 0.
-    pub(crate) lender: Option<Lender>,
-    /// Takes down what happens to new queues, in tests.
-    pub(crate) recorder: Option<Arc<dyn Recorder>>,
+    /// What these share.
+    pub shard: Shard,
 }
 
 impl Broker {
     /// A broker without vhosts, users and connections.
     #[must_use]
     pub fn new(settings: Settings) -> Broker {
-        let hash = settings.hash;
+        let (hash, shard) = (settings.hash, settings.shard);
         let mut directory = Directory::new(hash, settings.shards);
         directory.set_capacity(settings.limits.capacity);
         directory.set_slice(settings.limits.bindings_at_once);
-        let shards = settings.shards;
-        let mut edge = Edge::new(settings.shard, shards, settings.limits.clone(), hash);
-        let lends = settings.shard == ShardId(0) && shards > 1;
-        let lender = lends.then(|| Lender::new(&settings.limits, shards));
-        let own = settings.nodes.get(settings.shard.index());
-        edge.near = settings.nodes.iter().map(|node| Some(node) == own).collect();
         Broker {
-            hash,
             directory,
-            edge,
-            census: Census::new(hash),
-            homes: Slab::new(),
-            home_slots: Places::new(hash),
-            idle_tables: IdleTables::default(),
-            leaving: BTreeMap::new(),
             definitions: Definitions::new(hash),
+            sessions: Sessions::new(hash, settings.secret, shard),
+            homes: Homes::new(hash, shard),
             journal: Journal::default(),
-            postponed: Line::new(hash, settings.shard),
-            looks: Looks::default(),
-            oldest: OldestSearch::default(),
-            names: Names::new(settings.secret, settings.shard),
-            rng: Rng::new(hash.seed() ^ u64::from(settings.shard.0) << 32),
-            delayed: Delayed::default(),
-            routes: Routes::new(settings.limits.routing_steps_max),
-            targets: Vec::new(),
-            mailed_targets: Vec::new(),
-            puts: Vec::new(),
-            packed: Vec::new(),
-            noted: Vec::new(),
-            working: Working::default(),
-            jobs: Jobs::default(),
-            settlings: VecDeque::new(),
-            ends: Ends::default(),
-            departures: Departures::default(),
-            migrations: Migrations::default(),
-            queue_looks: QueueLooks::default(),
-            looked_at: 0,
-            stopping: false,
-            alarm: Alarm::default(),
-            spilling: BTreeSet::new(),
-            lender,
-            recorder: None,
-            settings,
+            shard: Shard::new(settings),
         }
     }
 
     /// Has the commands of queues that are made here from now on written down, for tests.
     pub fn record_queues(&mut self, recorder: Arc<dyn Recorder>) {
-        self.recorder = Some(recorder);
+        self.homes.recorder = Some(recorder);
     }
 
     /// This shard.
     #[must_use]
     pub fn shard(&self) -> ShardId {
-        self.edge.shard
+        self.shard.id
     }
 
     /// What it was started with.
     #[must_use]
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.shard.settings
     }
 
     /// The queues whose home is here, with their ids.
     pub fn queues(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        self.homes.iter().map(|(_, home)| (home.id, &home.queue))
+        self.homes.queues.iter().map(|(_, home)| (home.id, &home.queue))
     }
 
     /// The queue with this id, if its home is here.
     #[must_use]
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
         let slot = self.home_slot(id, u32::MAX)?;
-        self.homes.get(slot as usize).map(|home| &home.queue)
+        self.homes.queues.get(slot as usize).map(|home| &home.queue)
     }
 
     /// Takes over what exists at a start, before the shard serves anyone: the same on every shard. Who may log in
@@ -241,15 +136,15 @@ impl Broker {
     /// If there is something already.
     pub fn begin_with(&mut self, now: Now, directory: Directory, out: &mut Outbox) {
         assert!(self.directory.object_count() == 0, "nothing was declared before");
-        let limits = &self.settings.limits;
+        let limits = &self.shard.settings.limits;
         self.directory = directory;
         self.directory.settle(limits.capacity, limits.bindings_at_once);
-        let shard = self.edge.shard;
+        let shard = self.shard.id;
         let places = 0..self.directory.queue_places();
         let is_own =
             |place: &usize| self.directory.queue_at(*place).is_some_and(|info| info.home == shard);
         let own = places.clone().filter(is_own).count();
-        self.home_slots.prepare(own);
+        self.homes.slots.prepare(own);
         for place in places {
             self.make_home(now, place, out);
         }
@@ -270,7 +165,7 @@ impl Broker {
         peer: PeerInfo,
         out: &mut Outbox,
     ) -> ConnectionSlot {
-        let mut options = self.settings.server.clone();
+        let mut options = self.shard.settings.server.clone();
         if self.directory.anonymous().is_some() {
             options.mechanisms.push_str(" ANONYMOUS");
         }
@@ -302,12 +197,12 @@ impl Broker {
         out: &mut Outbox,
     ) -> ConnectionSlot {
         let connection = Box::new(Connection::new(id, peer, session, now.wall_millis));
-        let slot = self.edge.connections.insert(connection) as u32;
-        self.edge.by_id.insert(id, slot);
-        self.edge.arm(slot);
-        self.looks.arm(now, &mut self.edge.timers);
-        self.edge.recount(slot);
-        if self.stopping {
+        let slot = self.sessions.connections.insert(connection) as u32;
+        self.sessions.by_id.insert(id, slot);
+        self.sessions.arm(&mut self.shard, slot);
+        self.sessions.looks.arm(now, &mut self.shard.timers);
+        self.sessions.recount(&mut self.shard, slot);
+        if self.shard.stopping {
             out.close.push(ConnectionSlot(slot));
         }
         ConnectionSlot(slot)
@@ -316,21 +211,21 @@ impl Broker {
     /// Whether publishers are blocked because memory is short.
     #[must_use]
     pub fn is_short_of_memory(&self) -> bool {
-        self.edge.backpressure.is_memory_short()
+        self.shard.backpressure.is_memory_short()
     }
 
     /// Whether connections that have not opened a vhost hold more memory than they may: then some
     /// of them have to give way.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
-        self.edge.entering_bytes > self.edge.limits.entering_bytes_max()
+        self.shard.entering_bytes > self.shard.limits.entering_bytes_max()
     }
 
     /// Whether the client has logged in and opened a vhost, and is not at its end: it counts for limits,
     /// and nobody waits only for what it does to its socket.
     #[must_use]
     pub fn is_open(&self, slot: ConnectionSlot) -> bool {
-        let connection = self.edge.connections.get(slot.0 as usize);
+        let connection = self.sessions.connections.get(slot.0 as usize);
         connection.is_some_and(|connection| {
             let is_over = matches!(
                 connection.session.state(),
@@ -343,7 +238,7 @@ impl Broker {
     /// Whether the client has asked for the end of the connection and the answer is not on its way.
     #[must_use]
     pub fn owes_end(&self, slot: ConnectionSlot) -> bool {
-        self.edge.connections.get(slot.0 as usize).is_some_and(|connection| {
+        self.sessions.connections.get(slot.0 as usize).is_some_and(|connection| {
             connection.end == Some(ConnectionEnd::ByClient)
                 && (connection.session.state() == State::PeerClosing || !connection.send.is_empty())
         })
@@ -352,16 +247,16 @@ impl Broker {
     /// Whether the connection is closed because the client did not answer the broker's close in time.
     #[must_use]
     pub fn gave_up(&self, slot: ConnectionSlot) -> bool {
-        let connection = self.edge.connections.get(slot.0 as usize);
+        let connection = self.sessions.connections.get(slot.0 as usize);
         connection.is_some_and(|connection| connection.gave_up)
     }
 
     /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of
     /// its own between the socket and here.
     pub fn driver_holds(&mut self, slot: ConnectionSlot, bytes: usize) {
-        let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
         connection.apart_bytes = bytes + connection.client_properties().bytes().len();
-        self.edge.recount(slot.0);
+        self.sessions.recount(&mut self.shard, slot.0);
     }
 
     /// Bytes came from a client. Returns how many were consumed; the driver keeps the rest and
@@ -375,22 +270,22 @@ impl Broker {
         bytes: &[u8],
         out: &mut Outbox,
     ) -> usize {
-        self.edge.now = now;
+        self.shard.now = now;
         let slot = slot.0;
         let mut consumed = 0;
-        let unread_bytes_max = self.edge.limits.unread_bytes_max;
+        let unread_bytes_max = self.shard.limits.unread_bytes_max;
         self.press_mail(slot, out);
-        self.edge.effort.begin_reading();
-        while let Some(connection) = self.edge.connections.get_mut(slot as usize) {
+        self.shard.effort.begin_reading();
+        while let Some(connection) = self.sessions.connections.get_mut(slot as usize) {
             if !connection.paused.is_empty() || connection.gone {
                 break;
             }
-            if self.edge.effort.has_read_enough() {
-                self.edge.pause(slot, Cause::Turn, out);
+            if self.shard.effort.has_read_enough() {
+                self.sessions.pause(&mut self.shard, slot, Cause::Turn, out);
                 break;
             }
             if connection.send.backlog() > unread_bytes_max {
-                self.edge.pause(slot, Cause::Unread, out);
+                self.sessions.pause(&mut self.shard, slot, Cause::Unread, out);
                 break;
             }
             let rest = &bytes[consumed..];
@@ -399,7 +294,7 @@ impl Broker {
                 consumed += used;
                 continue;
             }
-            let Some(connection) = self.edge.connections.get_mut(slot as usize) else { break };
+            let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { break };
             let sent_before = connection.send.bytes.len();
             let (used, event) =
                 connection.session.receive(now.instant, rest, &mut connection.send.bytes);
@@ -409,9 +304,9 @@ impl Broker {
                 break;
             }
             if let Event::Publish { publish, .. } = &event
-                && self.edge.connections[slot as usize].blocked
+                && self.sessions.connections[slot as usize].blocked
             {
-                self.edge.pause(slot, Cause::Shortage, out);
+                self.sessions.pause(&mut self.shard, slot, Cause::Shortage, out);
                 // One that was put together cannot be given back.
                 if matches!(publish, Incoming::Borrowed(_)) {
                     break;
@@ -420,7 +315,7 @@ impl Broker {
             consumed += used;
             let idle = used == 0 && matches!(event, Event::None);
             if answered {
-                self.edge.mark_dirty(slot, out);
+                self.sessions.mark_dirty(slot, out);
             }
             if idle {
                 break;
@@ -436,9 +331,9 @@ impl Broker {
                 break;
             }
         }
-        self.edge.arm(slot);
+        self.sessions.arm(&mut self.shard, slot);
         self.settle_down(now, out);
-        self.edge.effort.end_reading();
+        self.shard.effort.end_reading();
         self.weigh(now, slot, bytes.len() - consumed, out);
         consumed
     }
@@ -454,12 +349,12 @@ impl Broker {
 
     /// The socket is gone. Called once for each connection; its slot is free afterwards.
     pub fn closed(&mut self, now: Now, slot: ConnectionSlot, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
         connection.gone = true;
-        connection.send.clear(&mut self.edge.pool);
+        connection.send.clear(&mut self.shard.pool);
         connection.leftover_bytes = 0;
         connection.apart_bytes = 0;
-        self.edge.recount(slot.0);
+        self.sessions.recount(&mut self.shard, slot.0);
         self.end_connection(now, slot.0, ConnectionEnd::Lost, out);
         self.settle_down(now, out);
     }
@@ -467,32 +362,35 @@ impl Broker {
     /// What is to be sent to a client next.
     #[must_use]
     pub fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
-        let Edge { connections, pool, .. } = &mut self.edge;
+        let (connections, pool) = (&mut self.sessions.connections, &mut self.shard.pool);
         if let Some(connection) = connections.get_mut(slot.index())
             && connection.send.is_streaming()
         {
             let connection = &mut **connection;
             connection.send.encode_next(pool, &connection.session);
-            self.edge.recount(slot.0);
+            self.sessions.recount(&mut self.shard, slot.0);
         }
-        self.edge.connections.get(slot.index()).map_or(&[], |connection| connection.send.unsent())
+        self.sessions
+            .connections
+            .get(slot.index())
+            .map_or(&[], |connection| connection.send.unsent())
     }
 
     /// How many bytes are left to send to a client, those of large bodies included that are not encoded.
     #[must_use]
     pub fn bytes_to_send(&self, slot: ConnectionSlot) -> usize {
-        self.edge.connections.get(slot.index()).map_or(0, |connection| connection.send.len())
+        self.sessions.connections.get(slot.index()).map_or(0, |connection| connection.send.len())
     }
 
     /// So many bytes of this shard's mail are on their way to others, or as emptied batches back.
     pub fn note_mail_on_its_way(&mut self, bytes: usize) {
-        self.edge.mail_bytes = bytes;
+        self.shard.mail_bytes = bytes;
     }
 
     /// The socket took some of what was to be sent.
     pub fn sent(&mut self, now: Now, slot: ConnectionSlot, bytes: usize, out: &mut Outbox) {
-        let window = self.edge.limits.send_window_bytes;
-        let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
+        let window = self.shard.limits.send_window_bytes;
+        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
         let was_streaming = connection.send.is_streaming();
         connection.send.advance(bytes);
         connection.dirty = !connection.send.is_empty();
@@ -505,15 +403,15 @@ impl Broker {
         }
         let is_unread = connection.paused.has(Cause::Unread);
         let has_room = connection.send.len() <= window / 2;
-        self.edge.note_spacious(slot.0, now);
-        self.edge.recount(slot.0);
+        self.sessions.note_spacious(&mut self.shard, slot.0, now);
+        self.sessions.recount(&mut self.shard, slot.0);
         if is_unread {
             self.resume_unread(slot.0, out);
         }
         if !has_room {
             return;
         }
-        let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
         for (home, bytes) in connection.debts.drain(..) {
             let mail = Mail::Window { connection: connection.id, bytes };
             out.mail[home.index()].items.push(mail);
@@ -557,35 +455,39 @@ impl Broker {
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
-        let moves = self.departures.next_timeout().min(self.migrations.next_timeout());
-        let timers = self.edge.timers.next().min(self.delayed.next_timeout());
-        timers.min(logs).min(moves).min(self.alarm.next_timeout(self.edge.backpressure.shortage()))
+        let moves =
+            self.sessions.departures.next_timeout().min(self.homes.migrations.next_timeout());
+        let timers = self.shard.timers.next().min(self.homes.delayed.next_timeout());
+        timers
+            .min(logs)
+            .min(moves)
+            .min(self.shard.alarm.next_timeout(self.shard.backpressure.shortage()))
     }
 
     /// Serves the timers that are due.
     pub fn timeout(&mut self, now: Now, out: &mut Outbox) {
-        while let Some((at, timer)) = self.edge.timers.pop(now.instant) {
+        while let Some((at, timer)) = self.shard.timers.pop(now.instant) {
             match timer {
                 Timer::Connection(slot, id) => self.connection_timeout(now, at, (slot, id), out),
                 Timer::Queue(slot, id) => self.queue_timeout(now, at, (slot, id), out),
                 Timer::Letters(queue) => self.letters_due(now, queue),
-                Timer::Looks => self.looks.begin(),
-                Timer::Oldest => self.oldest.begin(),
+                Timer::Looks => self.sessions.looks.begin(),
+                Timer::Oldest => self.homes.oldest.begin(),
                 Timer::UnreadReplies => {
-                    let Edge { unread_replies, timers, .. } = &mut self.edge;
-                    unread_replies.tell_more(now, timers, out);
+                    let timers = &mut self.shard.timers;
+                    self.sessions.unread_replies.tell_more(now, timers, out);
                 }
                 Timer::Trim => self.trim_buffers(now),
                 Timer::Tables => self.look_at_tables(now),
             }
         }
-        self.delayed.look(now);
+        self.homes.delayed.look(now);
         self.settle_down(now, out);
     }
 
     /// One slice of whatever takes long. [`Broker::has_work`] tells whether more is left.
     pub fn work(&mut self, now: Now, out: &mut Outbox) {
-        self.edge.effort.renew();
+        self.shard.effort.renew();
         self.work_on_queues(now, out);
         self.work_on_jobs(now, out);
         self.work_on_ends(now, out);
@@ -595,27 +497,29 @@ impl Broker {
         self.work_on_looks(now, out);
         self.work_on_oldest();
         if !self.journal.closes() {
-            self.edge.dead_letters.try_again();
+            self.homes.dead_letters.try_again();
         }
         self.journal.work(now, &mut out.disk);
-        self.edge.work_on_pool();
-        for _ in 0..self.edge.backpressure.commands_to_try() {
-            let Some((from, queue, command)) = self.edge.backpressure.next_command() else { break };
+        self.shard.work_on_pool();
+        for _ in 0..self.shard.backpressure.commands_to_try() {
+            let Some((from, queue, command)) = self.shard.backpressure.next_command() else {
+                break;
+            };
             if let Some(home) = self.command(now, from, queue, command, out) {
                 self.carry_own_mail(now, out);
                 self.pump(now, home, out);
             }
         }
         // Each of them gets on, however much the others do.
-        self.edge.effort.renew();
+        self.shard.effort.renew();
         self.replay_parked(now, out);
-        self.edge.effort.renew();
+        self.shard.effort.renew();
         self.settle_down(now, out);
     }
 
     /// The end of a cycle: confirms and commits go out.
     pub fn flush(&mut self, now: Now, out: &mut Outbox) {
-        self.edge.now = now;
+        self.shard.now = now;
         self.end_turn(out);
         self.flush_confirms(now, out);
         self.count_grown(out);
@@ -623,7 +527,7 @@ impl Broker {
         self.sweep_timers();
         self.close_surplus(now, out);
         self.settle_down(now, out);
-        if self.edge.follow_ups.has_confirms() {
+        if self.sessions.follow_ups.has_confirms() {
             self.flush_confirms(now, out);
         }
         self.depart(now, out);
@@ -633,7 +537,7 @@ impl Broker {
         self.hear_logs(now, out);
         self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);
-        if self.edge.user_channels.has_changed() {
+        if self.sessions.user_channels.has_changed() {
             self.tell_channels(out);
         }
         self.weigh_tables(now, out);
@@ -645,13 +549,13 @@ impl Broker {
         for _ in 0..4 {
             self.carry_own_mail(now, out);
             let more = self.route_dead_letters(now, out);
-            for slot in self.edge.follow_ups.take_resumable() {
+            for slot in self.sessions.follow_ups.take_resumable() {
                 self.resume_stalled(now, slot, out);
             }
             self.replay_parked(now, out);
             self.carry_own_mail(now, out);
             let is_quiet =
-                !self.edge.dead_letters.has_any_to_send() && self.edge.follow_ups.is_quiet();
+                !self.homes.dead_letters.has_any_to_send() && self.sessions.follow_ups.is_quiet();
             if more || is_quiet {
                 break;
             }

@@ -5,23 +5,26 @@ mod row;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, ConnectionId, HashMap, Now, Pool, Position, QueueId, ShardId, Slab};
+use lepus_base::{Body, Now, Pool, Position, QueueId, ShardId, Slab};
 use lepus_store::LaneSlot;
 
 use crate::channel::WaitsFor;
 use crate::channel::unacked::Unacked;
 use crate::connection::Connection;
 use crate::counters::Counters;
+use crate::dead_letter::DeadLetters;
 use crate::dead_letter::Source;
-use crate::edge::{Edge, RemoteConsumer, RemoteWindow, mark_dirty};
 use crate::journal::{Backlog, Found, Journal};
 use crate::mail::Mail;
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties;
 use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink};
+use crate::remote::{Remote, RemoteWindow};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Delivered, Source as Origin};
+use crate::sessions::{Sessions, mark_dirty};
+use crate::shard::Shard;
 
 pub(crate) use row::Noted;
 pub(crate) use row::RowSink;
@@ -119,8 +122,14 @@ pub fn deliver(
 
 /// The rest of a shard, as one of its queues sees it.
 pub struct QueueSink<'a> {
-    /// Connections, bodies, counters.
-    pub edge: &'a mut Edge,
+    /// Bodies, counters, limits.
+    pub shard: &'a mut Shard,
+    /// The connections.
+    pub sessions: &'a mut Sessions,
+    /// Consumers on other shards.
+    pub remote: &'a mut Remote,
+    /// Messages on their way to a dead-letter exchange.
+    pub(crate) dead_letters: &'a mut DeadLetters,
     /// Where effects go.
     pub out: &'a mut Outbox,
     /// This cycle's time.
@@ -141,20 +150,21 @@ struct Ways<'a> {
     near: &'a [bool],
     connections: &'a mut Slab<Box<Connection>>,
     counters: &'a mut Counters,
-    remote_consumers: &'a mut HashMap<ConsumerKey, RemoteConsumer>,
-    remote_windows: &'a mut HashMap<ConnectionId, RemoteWindow>,
+    remote: &'a mut Remote,
     out: &'a mut Outbox,
 }
 
 impl<'a> Ways<'a> {
-    fn new(edge: &'a mut Edge, out: &'a mut Outbox) -> (Ways<'a>, &'a Pool) {
-        let Edge {
-            shard, near, connections, counters, remote_consumers, remote_windows, pool, ..
-        } = edge;
-        let shard = *shard;
-        let ways =
-            Ways { shard, near, connections, counters, remote_consumers, remote_windows, out };
-        (ways, pool)
+    #[inline(always)]
+    fn new(
+        shard: &'a mut Shard,
+        sessions: &'a mut Sessions,
+        remote: &'a mut Remote,
+        out: &'a mut Outbox,
+    ) -> (Ways<'a>, &'a Pool) {
+        let Shard { id, near, counters, pool, .. } = shard;
+        let connections = &mut sessions.connections;
+        (Ways { shard: *id, near, connections, counters, remote, out }, pool)
     }
 
     /// [`Ways::send`] where it is not the shortest path that counts.
@@ -204,14 +214,14 @@ impl<'a> Ways<'a> {
         let key = consumer.key;
         self.counters.delivered_remote += 1;
         self.counters.delivered_near += u64::from(is_near(self.near, consumer.shard));
-        if let Some(remote) = self.remote_consumers.get_mut(&key)
+        if let Some(remote) = self.remote.consumers.get_mut(&key)
             && remote.governed
         {
             remote.credit = remote.credit.saturating_sub(1);
         }
         let batch = &mut self.out.mail[consumer.shard.index()];
         let message = view.append_packed(&mut batch.bytes);
-        if let Some(window) = self.remote_windows.get_mut(&key.connection) {
+        if let Some(window) = self.remote.windows.get_mut(&key.connection) {
             window.room -= i64::from(message.end - message.start);
         }
         batch.items.push(Mail::Deliver {
@@ -252,26 +262,26 @@ impl QueueSink<'_> {
             Err(_) => return Sent::Lost,
         };
         if view.body.len() < LARGE_BODY_BYTES_MIN {
-            let (mut ways, pool) = Ways::new(self.edge, self.out);
+            let (mut ways, pool) = Ways::new(self.shard, self.sessions, self.remote, self.out);
             ways.send_apart(from, consumer, delivery, &view, None, pool);
             return Sent::Done;
         }
         // A large one is kept in the pool while the socket takes it.
-        let body = view.pack(&mut self.edge.pool);
-        let (mut ways, pool) = Ways::new(self.edge, self.out);
+        let body = view.pack(&mut self.shard.pool);
+        let (mut ways, pool) = Ways::new(self.shard, self.sessions, self.remote, self.out);
         let view = MessageView::unpack(pool.get(body));
         if !ways.send_apart(from, consumer, delivery, &view, Some(body), pool) {
-            self.edge.pool.release(body);
+            self.shard.pool.release(body);
         }
         Sent::Done
     }
 
     #[inline(always)]
     fn may_deliver_local(&mut self, consumer: &Consumer) -> bool {
-        let window = self.edge.limits.send_window_bytes;
-        let unacked_max = self.edge.limits.unacked_per_channel_max as usize;
+        let window = self.shard.limits.send_window_bytes;
+        let unacked_max = self.shard.limits.unacked_per_channel_max as usize;
         let slot = consumer.connection_slot as usize;
-        let Some(connection) = self.edge.connections.get_mut(slot) else { return false };
+        let Some(connection) = self.sessions.connections.get_mut(slot) else { return false };
         if connection.id != consumer.key.connection || connection.gone || connection.end.is_some() {
             return false;
         }
@@ -303,10 +313,10 @@ impl QueueSink<'_> {
     #[inline(never)]
     fn may_deliver_remote(&mut self, consumer: &Consumer) -> bool {
         let key = consumer.key;
-        if !self.edge.detached.is_empty() && self.edge.detached.contains(&key.connection) {
+        if !self.remote.detached.is_empty() && self.remote.detached.contains(&key.connection) {
             return false;
         }
-        let Some(remote) = self.edge.remote_consumers.get_mut(&key) else { return false };
+        let Some(remote) = self.remote.consumers.get_mut(&key) else { return false };
         if remote.governed && remote.credit == 0 {
             if !remote.wanted {
                 remote.wanted = true;
@@ -315,19 +325,16 @@ impl QueueSink<'_> {
             }
             return false;
         }
-        let initial = self.edge.limits.send_window_bytes as i64;
-        let window = self
-            .edge
-            .remote_windows
-            .entry(key.connection)
-            .or_insert(RemoteWindow { room: initial });
+        let initial = self.shard.limits.send_window_bytes as i64;
+        let window =
+            self.remote.windows.entry(key.connection).or_insert(RemoteWindow { room: initial });
         if window.room <= 0 {
-            self.edge.wait_for_connection((self.queue, key));
+            self.remote.wait_for_connection(&mut self.shard.backpressure, (self.queue, key));
             return false;
         }
         let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
         if batch > 16 * initial {
-            self.edge.wait_for_mail((self.queue, key));
+            self.remote.wait_for_mail(&mut self.shard.backpressure, (self.queue, key));
             return false;
         }
         true
@@ -341,11 +348,11 @@ impl Sink for QueueSink<'_> {
         Self: 'a;
 
     fn pool(&mut self) -> &mut Pool {
-        &mut self.edge.pool
+        &mut self.shard.pool
     }
 
     fn may_deliver(&mut self, consumer: &Consumer, _bytes: usize) -> bool {
-        if consumer.shard == self.edge.shard {
+        if consumer.shard == self.shard.id {
             self.may_deliver_local(consumer)
         } else {
             self.may_deliver_remote(consumer)
@@ -358,7 +365,7 @@ impl Sink for QueueSink<'_> {
             return self.deliver_logged(consumer, delivery, position, bytes);
         }
         let from = (self.queue, self.queue_slot);
-        let (mut ways, pool) = Ways::new(self.edge, self.out);
+        let (mut ways, pool) = Ways::new(self.shard, self.sessions, self.remote, self.out);
         let unpacked;
         let (view, stored) = match content {
             Content::Stored(body) => {
@@ -370,20 +377,20 @@ impl Sink for QueueSink<'_> {
         };
         let streams = ways.send(from, consumer, delivery, view, stored, pool);
         if let Some(body) = stored.filter(|_| streams) {
-            self.edge.pool.retain(body);
+            self.shard.pool.retain(body);
         }
         Sent::Done
     }
 
     fn may_dead_letter(&mut self) -> bool {
         // The shard that gets it may close before.
-        !self.journal.closes() && self.edge.dead_letters.may_push(self.queue)
+        !self.journal.closes() && self.dead_letters.may_push(self.queue)
     }
 
     fn waits_for_letters(&mut self) -> bool {
         let reader = (self.queue_slot, self.queue);
-        if !self.edge.dead_letters.wait_behind_lines(reader) {
-            self.edge.backpressure.wait_behind_dead_letters(reader);
+        if !self.dead_letters.wait_behind_lines(reader) {
+            self.shard.backpressure.wait_behind_dead_letters(reader);
         }
         true
     }
@@ -392,13 +399,13 @@ impl Sink for QueueSink<'_> {
         let (queue, log) = (self.queue, self.log);
         let was_delivered = reason == Reason::Rejected;
         let source = Source { queue, log, lane, entry, was_delivered };
-        self.edge.dead_letters.push(source, reason);
+        self.dead_letters.push(source, reason);
     }
 
     #[inline]
     fn discard(&mut self, entry: Entry) {
         if let Some(body) = entry.place.body() {
-            self.edge.pool.release(body);
+            self.shard.pool.release(body);
         }
     }
 
@@ -410,10 +417,10 @@ impl Sink for QueueSink<'_> {
 
     #[inline]
     fn spills(&self, pooled_bytes: u64) -> bool {
-        self.journal.is_on() && self.edge.must_spill(pooled_bytes)
+        self.journal.is_on() && self.shard.must_spill(pooled_bytes)
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {
-        self.edge.dead_letters.of_queue(self.queue, self.log)
+        self.dead_letters.of_queue(self.queue, self.log)
     }
 }

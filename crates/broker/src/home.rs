@@ -8,10 +8,10 @@ use core::time::Duration;
 use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 
 use crate::directory::QueueInfo;
-use crate::edge::Edge;
 use crate::held::OfQueue;
 use crate::mail::{ChannelRef, Reply};
 use crate::queue::{NoSink, Queue, command};
+use crate::shard::Shard;
 use crate::timers::{Timer, Timers};
 use crate::working::Working;
 
@@ -95,21 +95,21 @@ impl Home {
 
     /// Notes that its tables may change, to be counted anew at the end of the cycle.
     #[inline]
-    pub(crate) fn note(&mut self, slot: u32, edge: &mut Edge) {
+    pub(crate) fn note(&mut self, slot: u32, shard: &mut Shard) {
         if !self.is_unweighed {
             self.is_unweighed = true;
-            edge.unweighed.push(slot);
+            shard.unweighed.push(slot);
         }
     }
 
     /// Brings the shard's sums up to date with what it holds.
-    pub(crate) fn weigh(&mut self, edge: &mut Edge) {
+    pub(crate) fn weigh(&mut self, shard: &mut Shard) {
         (self.is_unweighed, self.was_used) = (false, true);
         let bytes = self.memory_bytes();
-        edge.queue_bytes = edge.queue_bytes + bytes - self.counted_bytes;
+        shard.queue_bytes = shard.queue_bytes + bytes - self.counted_bytes;
         self.counted_bytes = bytes;
         let holds = OfQueue::of(&self.queue);
-        edge.held.adjust(core::mem::replace(&mut self.counted, holds), holds);
+        shard.held.adjust(core::mem::replace(&mut self.counted, holds), holds);
     }
 
     /// Whether its tables take more than `least` bytes and nobody looks yet whether it needs them.
@@ -120,13 +120,13 @@ impl Home {
 
     /// Gives spare room in its tables back, and says how many bytes they had; `None` if it was used since this was asked
     /// last.
-    pub(crate) fn give_spare(&mut self, now: Now, edge: &mut Edge) -> Option<usize> {
+    pub(crate) fn give_spare(&mut self, now: Now, shard: &mut Shard) -> Option<usize> {
         if core::mem::take(&mut self.was_used) {
             return None;
         }
         let had = self.counted_bytes;
         self.queue.apply(now, command::Trim {}, &mut NoSink);
-        self.weigh(edge);
+        self.weigh(shard);
         self.has_spare = false;
         Some(had)
     }
@@ -137,9 +137,9 @@ impl Home {
     }
 
     /// Takes it out of the shard's sums.
-    pub(crate) fn forget_bytes(&mut self, edge: &mut Edge) {
-        edge.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
-        edge.queue_bytes -= core::mem::take(&mut self.counted_bytes);
+    pub(crate) fn forget_bytes(&mut self, shard: &mut Shard) {
+        shard.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
+        shard.queue_bytes -= core::mem::take(&mut self.counted_bytes);
     }
 
     /// Whether it is on the list of queues with work left.
@@ -241,10 +241,10 @@ impl Home {
 
     /// Takes so many bytes of its tables, which are counted apart, out of the shard's sum, and what it holds.
     /// How many bytes are left in the sum.
-    pub(crate) fn discount(&mut self, apart: usize, edge: &mut Edge) -> usize {
-        edge.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
+    pub(crate) fn discount(&mut self, apart: usize, shard: &mut Shard) -> usize {
+        shard.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
         let left = self.counted_bytes.saturating_sub(apart);
-        edge.queue_bytes -= self.counted_bytes - left;
+        shard.queue_bytes -= self.counted_bytes - left;
         left
     }
 }

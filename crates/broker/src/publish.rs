@@ -6,8 +6,11 @@ use alloc::format;
 
 pub(crate) use checked::{Checked, LOOKED_AT, delay_of, parse_expiration, plain_priority};
 
+use lepus_base::Position;
+
 use crate::directory::too_far;
 use crate::mail::Receipt;
+use crate::queue::Ticket;
 use crate::refusal::{Refusal, RefusalKind};
 
 /// What became of a message on its way to its queues.
@@ -59,4 +62,19 @@ impl Served {
             Served::TooFar(steps_max) => Err(too_far(exchange, steps_max)),
         }
     }
+}
+
+/// A queue that wants the message once it is logged.
+#[derive(Debug)]
+pub(crate) struct Put {
+    /// The queue's slot.
+    pub slot: u32,
+    /// The place of its log.
+    pub log: u16,
+    /// What the queue promised.
+    pub ticket: Ticket,
+    /// Where the log has it.
+    pub place: lepus_store::Place,
+    /// Its position in the log, if it is logged.
+    pub position: Option<Position>,
 }

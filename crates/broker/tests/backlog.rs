@@ -67,7 +67,7 @@ fn publishers_of_other_shards_wait_for_a_log_that_lags() {
     });
     durable(&world.channel(0), "q");
     world.move_queue("q", 0);
-    let waiting = || world.broker(0, |broker| broker.edge.log_bytes);
+    let waiting = || world.broker(0, |broker| broker.shard.log_bytes);
     let before = waiting();
     let flood: Vec<Channel> = (0..4).map(|_| world.channel(1)).collect();
     let most = world.quietly(|| {
@@ -103,7 +103,7 @@ fn what_the_logs_keep_in_memory_of_queues_counts_in_the_budget() {
         durable(&channel, &queue.to_string());
     }
     world.settle();
-    let memory = || world.broker(0, |broker| (broker.edge.log_bytes, broker.edge.memory()));
+    let memory = || world.broker(0, |broker| (broker.shard.log_bytes, broker.shard.memory()));
     let before = memory();
     for queue in 0..COUNT {
         let queue = queue.to_string();
@@ -130,7 +130,7 @@ fn a_backlog_costs_disk_and_no_memory() {
         });
     }
     world.broker(0, |broker| {
-        assert!(broker.edge.pool.is_empty());
+        assert!(broker.shard.pool.is_empty());
         let figures = broker.log_figures();
         assert!(figures.window_entries <= 2 * 1_024, "{figures:?}");
         assert!(figures.memory_bytes < 1 << 20, "{figures:?}");

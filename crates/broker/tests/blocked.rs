@@ -214,7 +214,7 @@ fn a_few_long_deliveries_do_not_keep_memory_from_everybody() {
         let tasks = near.deliveries();
         assert_eq!(tasks.len(), 64);
         assert!(tasks.iter().all(|task| task.body == b"task"));
-        let used = stage.world.broker(0, |broker| broker.edge.memory());
+        let used = stage.world.broker(0, |broker| broker.shard.memory());
         assert!(used < MEMORY_BYTES / 2, "{used} bytes");
         near.ack_up_to(0);
     });
@@ -224,7 +224,7 @@ fn a_few_long_deliveries_do_not_keep_memory_from_everybody() {
 fn a_few_messages_that_wait_do_not_keep_memory_from_everybody() {
     everywhere_with(&small(), |stage| {
         pass_around_tasks(stage, 64);
-        let used = stage.world.broker(0, |broker| broker.edge.memory());
+        let used = stage.world.broker(0, |broker| broker.shard.memory());
         assert!(used < MEMORY_BYTES / 2, "{used} bytes");
         assert_eq!(drain(stage, "slow"), 64);
     });
@@ -329,7 +329,7 @@ fn the_alarm_ends_when_everything_is_acknowledged_whatever_the_budget() {
         world.advance(12_000);
         assert_eq!(far.client().blocked(), None, "{kibibytes} KiB");
         assert_eq!(near.deliveries().len(), published + 1, "{kibibytes} KiB");
-        let used = world.broker(0, |broker| broker.edge.pool.used());
+        let used = world.broker(0, |broker| broker.shard.pool.used());
         assert!(used <= kibibytes << 10, "{kibibytes} KiB: {used}");
     }
 }
@@ -364,7 +364,7 @@ fn transactions_do_not_take_more_than_the_memory() {
     // What waited for itself to end would wait for ever.
     let refused = channels[2].expect_refused();
     assert!(refused.text.contains("memory is short"), "{}", refused.text);
-    let memory = world.broker(0, |broker| broker.edge.memory());
+    let memory = world.broker(0, |broker| broker.shard.memory());
     assert!(memory < MEMORY_BYTES, "{memory}");
     // A small one is held back while memory is short, as every publish is.
     let count = fill(&filler, "q");

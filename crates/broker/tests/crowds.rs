@@ -27,7 +27,7 @@ fn largest_fall(world: &World, figure: impl Fn() -> usize) -> usize {
 fn unacked(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.edge.connections.iter().flat_map(|(_, one)| one.open_channels());
+            let all = broker.sessions.connections.iter().flat_map(|(_, one)| one.open_channels());
             all.map(|channel| channel.unacked.len()).sum::<usize>()
         })
     };
@@ -247,7 +247,7 @@ fn consumers(world: &World) -> usize {
 fn subscriptions(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.edge.connections.iter().flat_map(|(_, one)| one.open_channels());
+            let all = broker.sessions.connections.iter().flat_map(|(_, one)| one.open_channels());
             let known = all.filter_map(|channel| channel.subscriptions.as_ref());
             known.map(|all| all.by_number.len()).sum::<usize>()
         })
@@ -259,7 +259,7 @@ fn subscriptions(world: &World) -> usize {
 fn channels(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.edge.connections.iter();
+            let all = broker.sessions.connections.iter();
             all.map(|(_, one)| one.open_channels().count()).sum::<usize>()
         })
     };
@@ -291,15 +291,15 @@ fn the_consumers_of_a_queue_that_is_deleted_hear_of_it_in_slices() {
         let world = World::new(shards);
         let channel = crowded(&world, shards - 1);
         let other = world.channel(0);
-        let counted = world.broker(0, |broker| broker.edge.memory());
+        let counted = world.broker(0, |broker| broker.shard.memory());
         world.quietly(|| other.send(queue::Delete { queue: "q", ..Default::default() }));
         assert_eq!(subscriptions(&world), MANY);
         let most = largest_fall(&world, || subscriptions(&world));
         assert!(most <= TURN_MAX, "{most} consumers in one turn, {shards} shards");
         other.expect("queue.delete-ok");
         assert_eq!(channel.cancelled().len(), MANY);
-        assert!(world.broker(0, |broker| broker.edge.remote_consumers.is_empty()));
-        assert!(world.broker(0, |broker| broker.edge.memory()) < counted);
+        assert!(world.broker(0, |broker| broker.homes.remote.consumers.is_empty()));
+        assert!(world.broker(0, |broker| broker.shard.memory()) < counted);
         assert_eq!(world.leaks(), [""; 0]);
     }
 }

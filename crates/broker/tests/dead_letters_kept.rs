@@ -200,7 +200,7 @@ fn reject_all(channel: &Channel, queue: &str) {
 
 /// What is in a queue, by length; the memory that the shard counts is what a walk finds.
 fn lengths(world: &World, queue: &str) -> Vec<usize> {
-    world.broker(0, |broker| assert_eq!(broker.edge.memory(), broker.memory_by_walk()));
+    world.broker(0, |broker| assert_eq!(broker.shard.memory(), broker.memory_by_walk()));
     let channel = world.channel(0);
     let found: Vec<_> = core::iter::from_fn(|| channel.get(queue)).collect();
     for message in &found {

@@ -201,7 +201,7 @@ fn the_number_of_timers_does_not_grow_with_delayed_messages() {
         near.bind("q", "x", "");
         let timers = || -> usize {
             (0..stage.world.shards())
-                .map(|shard| stage.world.broker(shard, |broker| broker.edge.timers.len()))
+                .map(|shard| stage.world.broker(shard, |broker| broker.shard.timers.len()))
                 .sum()
         };
         let before = timers();

@@ -261,7 +261,7 @@ fn many_are_held_back_on_disk_and_not_in_memory() {
         for round in 0..10 {
             publish_later(&channel, (0..1_000).map(|n| (round * 1_000 + n, 20_000)));
         }
-        let bodies = |shard| world.broker(shard, |broker| broker.edge.pool.len());
+        let bodies = |shard| world.broker(shard, |broker| broker.shard.pool.len());
         assert_eq!((0..world.shards()).map(bodies).sum::<usize>(), 0);
         end.now(world);
         assert_eq!((0..world.shards()).map(bodies).sum::<usize>(), 0);

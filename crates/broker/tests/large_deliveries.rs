@@ -85,7 +85,7 @@ fn who_gets_large_messages_and_does_not_read_gets_few() {
 
 /// Bytes that all connections of a world's first shard are counted with.
 fn connection_bytes(world: &World) -> usize {
-    world.broker(0, |broker| broker.edge.connection_bytes)
+    world.broker(0, |broker| broker.shard.connection_bytes)
 }
 
 /// Each of many buffers holds a small part of a large message, whether its client reads or not, and what comes behind
@@ -127,7 +127,8 @@ fn buffers_of_those_who_do_not_read_are_counted_as_they_grow() {
     for _ in 0..150 {
         publisher.publish("amq.fanout", "", [b'x'; 2_000]);
     }
-    let (counted, real) = world.broker(0, |broker| (broker.edge.memory(), broker.memory_by_walk()));
+    let (counted, real) =
+        world.broker(0, |broker| (broker.shard.memory(), broker.memory_by_walk()));
     assert!(real > 50 * 200_000, "{real} bytes");
     assert!(counted.abs_diff(real) < real / 100, "{counted} counted of {real}");
 }
@@ -157,7 +158,7 @@ fn so_many_connections_are_written_in_a_turn() {
 fn of_many_connections_that_are_lost_at_once_a_few_end_in_a_turn() {
     let world = World::new(1);
     let all: Vec<Channel> = (0..500).map(|_| world.channel(0)).collect();
-    let count = || world.broker(0, |broker| broker.edge.connections.len());
+    let count = || world.broker(0, |broker| broker.sessions.connections.len());
     let mut most = 0;
     world.quietly(|| {
         all.iter().for_each(|channel| channel.client().reset());

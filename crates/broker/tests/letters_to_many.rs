@@ -147,7 +147,7 @@ fn delayed_messages_for_very_many_queues_wait_in_little_memory() {
     (0..EXCHANGES).for_each(|number| Sender::Delayed.declare(&channel, &format!("d{number}"), "f"));
     fill_with(&world, "full", 9_000);
     fill_with(&world, "full", 1_000);
-    let memory = || world.broker(0, |broker| broker.edge.memory());
+    let memory = || world.broker(0, |broker| broker.shard.memory());
     let before = memory();
     world.advance(DUE_MILLIS);
     assert_eq!(world.queue("t0").ready, 0);

@@ -34,7 +34,7 @@ fn fill(channel: &Channel, queue: &str) -> usize {
 /// Nobody holds more than was lent, all of it together is the budget, and this much is lent to each.
 fn loans(world: &World) -> Vec<usize> {
     assert_eq!(world.leaks(), [""; 0]);
-    (0..SHARDS).map(|shard| world.broker(shard, |broker| broker.edge.loan.bytes)).collect()
+    (0..SHARDS).map(|shard| world.broker(shard, |broker| broker.shard.loan.bytes)).collect()
 }
 
 #[test]

@@ -40,8 +40,8 @@ impl Scales {
 
     fn look(&self) -> Bytes {
         let counted = self.world.broker(0, |broker| {
-            assert_eq!(broker.edge.memory(), broker.memory_by_walk());
-            broker.edge.memory()
+            assert_eq!(broker.shard.memory(), broker.memory_by_walk());
+            broker.shard.memory()
         });
         Bytes { counted, allocated: allocated() }
     }
@@ -205,7 +205,7 @@ fn transactions_that_nobody_commits() {
                 channel.publish("", "q", [b'x'; 100]);
             }
         });
-        let counted = || world.broker(0, |broker| broker.edge.memory());
+        let counted = || world.broker(0, |broker| broker.shard.memory());
         let full = counted();
         world.quietly(|| give_up(&channel));
         let (mut freed, mut most) = (ALLOCATOR.stats().deallocations, 0);
@@ -299,7 +299,10 @@ fn consumers_that_come_and_go_while_they_wait() {
             let kept = allocated().saturating_sub(before);
             println!("consumers that waited {name} keep {kept} bytes with {shards} shards");
             assert!(kept < 64 << 10, "{name}: {kept} bytes are kept with {shards} shards");
-            assert_eq!(world.broker(0, |broker| broker.edge.memory() - broker.memory_by_walk()), 0);
+            assert_eq!(
+                world.broker(0, |broker| broker.shard.memory() - broker.memory_by_walk()),
+                0
+            );
         }
     }
 }
@@ -338,7 +341,7 @@ fn gaps_in_the_index_of_a_log() {
     let queue = world.queue("q");
     assert_eq!(queue.ready + queue.unacked, COUNT / 2);
     let (counted, walked) =
-        world.broker(0, |broker| (broker.edge.memory(), broker.memory_by_walk()));
+        world.broker(0, |broker| (broker.shard.memory(), broker.memory_by_walk()));
     println!("{COUNT} messages on the disk, every other one settled: {counted} bytes counted");
     assert!(counted as u64 > COUNT / 2 * 16, "{counted} bytes for {} gaps", COUNT / 2);
     assert_eq!(counted, walked);

@@ -366,7 +366,7 @@ fn a_transaction_to_very_many_queues_costs_one_list_of_them() {
     let mut most = 0;
     while channel.answer().is_none() {
         assert!(world.round(), "the commit goes on");
-        let bodies = world.broker(0, |broker| broker.edge.pool.len());
+        let bodies = world.broker(0, |broker| broker.shard.pool.len());
         let done = world.queue("q0").ready as usize;
         most = most.max(bodies.saturating_sub(done));
     }
@@ -394,7 +394,7 @@ fn a_message_for_very_many_queues_is_kept_once_on_each_shard_and_what_follows_do
         publisher.publish("", "q1399", "second");
     });
     assert_eq!(publisher.confirmed(), (vec![1, 2], vec![]));
-    let bodies = |shard| world.broker(shard, |broker| broker.edge.pool.len());
+    let bodies = |shard| world.broker(shard, |broker| broker.shard.pool.len());
     assert_eq!((bodies(0), bodies(1)), (1, 2));
     expect_ready(&world, 1_399, 1);
     let texts = [(); 2].map(|()| near.get_no_ack("q1399").expect("a message").text());
@@ -959,7 +959,7 @@ fn a_commit_of_very_many_copies_stays_within_the_memory_budget() {
         channel.publish("amq.fanout", "", "x");
     }
     channel.tx_commit();
-    let most = world.broker(0, |broker| broker.edge.memory());
+    let most = world.broker(0, |broker| broker.shard.memory());
     assert!(most < 16 << 20, "{most} bytes");
     assert_eq!(world.queue("q199").ready, 1_000);
 }

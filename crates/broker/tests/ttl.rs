@@ -254,7 +254,7 @@ fn deadlines_that_come_before_the_last_leave_no_timers_behind() {
     let world = World::new(1);
     let channel = world.channel(0);
     channel.declare("q");
-    let timers = || world.broker(0, |broker| broker.edge.timers.len());
+    let timers = || world.broker(0, |broker| broker.shard.timers.len());
     for number in 0..200 {
         channel.publish_with("", "q", &expiring(&(100_000 - 100 * number).to_string()), "x");
     }

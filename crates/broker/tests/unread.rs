@@ -17,7 +17,7 @@ fn impatient() -> Options {
 
 /// Bytes that all connections hold, as all shards count them.
 fn held(world: &World, shards: u16) -> usize {
-    (0..shards).map(|shard| world.broker(shard, |broker| broker.edge.connection_bytes)).sum()
+    (0..shards).map(|shard| world.broker(shard, |broker| broker.shard.connection_bytes)).sum()
 }
 
 fn shards(stage: &Stage) -> u16 {
@@ -235,7 +235,7 @@ fn what_connections_hold_counts_as_memory_until_it_is_gone() {
     half.client().send_bytes(&wire::header(1, 60, 0, 1_000_000));
     half.client().send_bytes(&wire::body(1, &vec![b'x'; 100_000]));
     assert!(held(&world, 1) >= before + 100_000);
-    let memory = world.broker(0, |broker| broker.edge.memory());
+    let memory = world.broker(0, |broker| broker.shard.memory());
     assert!(memory >= 100_000);
     half.client().reset();
     // A transaction, in messages and in acknowledgements.

@@ -169,15 +169,15 @@ fn what_the_driver_holds_for_a_connection_counts() {
         store: None,
     });
     let slot = broker.accept(now, ConnectionId(1), PeerInfo::default(), &mut out);
-    let before = broker.edge.entering_bytes;
+    let before = broker.shard.entering_bytes;
     broker.driver_holds(slot, 300_000);
-    assert_eq!(broker.edge.entering_bytes, before + 300_000);
+    assert_eq!(broker.shard.entering_bytes, before + 300_000);
     assert!(broker.is_crowded());
     broker.driver_holds(slot, 1_000);
     assert!(!broker.is_crowded());
     broker.driver_holds(slot, 2_000);
     broker.closed(now, slot, &mut out);
-    assert_eq!(broker.edge.entering_bytes, 0);
+    assert_eq!(broker.shard.entering_bytes, 0);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn what_a_client_tells_about_itself_counts_from_its_login_on() {
     let world = World::new(1);
     let told = Table::new().with("platform", "x".repeat(7_000)).to_bytes();
     for password in ["guest", "wrong"] {
-        let before = world.broker(0, |broker| broker.edge.memory());
+        let before = world.broker(0, |broker| broker.shard.memory());
         let response = sasl::response("PLAIN", "guest", password);
         let start_ok = connection::StartOk {
             client_properties: told.as_ref(),
@@ -195,16 +195,16 @@ fn what_a_client_tells_about_itself_counts_from_its_login_on() {
         };
         let client = world.dial(0);
         client.send_bytes(&[wire::HEADER, &wire::method(0, start_ok)].concat());
-        let entering = world.broker(0, |broker| broker.edge.entering_bytes);
+        let entering = world.broker(0, |broker| broker.shard.entering_bytes);
         assert!(entering > 7_000, "{entering}");
         if password == "guest" {
             client.send_bytes(&[wire::tune_ok(2047, 4096, 0), wire::open()].concat());
             let (after, entering) =
-                world.broker(0, |broker| (broker.edge.memory(), broker.edge.entering_bytes));
+                world.broker(0, |broker| (broker.shard.memory(), broker.shard.entering_bytes));
             assert!(after > before + 7_000 && entering == 0, "{before} {after} {entering}");
         }
         client.reset();
-        assert_eq!(world.broker(0, |broker| broker.edge.entering_bytes), 0);
+        assert_eq!(world.broker(0, |broker| broker.shard.entering_bytes), 0);
     }
     assert_eq!(world.leaks(), [""; 0]);
 }
@@ -214,7 +214,7 @@ fn a_connection_that_is_closed_by_either_side_is_no_longer_open() {
     let world = World::new(1);
     let is_open = || {
         world.broker(0, |broker| {
-            let slots = broker.edge.connections.iter().map(|(slot, _)| slot as u32);
+            let slots = broker.sessions.connections.iter().map(|(slot, _)| slot as u32);
             slots.map(|slot| broker.is_open(ConnectionSlot(slot))).collect::<Vec<_>>()
         })
     };
@@ -244,12 +244,12 @@ fn who_has_not_logged_in_takes_memory_from_nobody() {
     let healthy = world.channel(0);
     healthy.confirm_select();
     healthy.declare("q");
-    let budget = world.broker(0, |broker| broker.edge.limits.entering_bytes_max());
+    let budget = world.broker(0, |broker| broker.shard.limits.entering_bytes_max());
     // One frame short of a byte each.
     let mut short = wire::HEADER.to_vec();
     short.extend([1, 0, 0, 0, 0, 32, 0]);
     short.extend([b'x'; 8191]);
-    let before = world.broker(0, |broker| broker.edge.memory());
+    let before = world.broker(0, |broker| broker.shard.memory());
     let strangers: Vec<_> = (0..2000)
         .map(|_| {
             let stranger = world.dial(0);
@@ -258,7 +258,7 @@ fn who_has_not_logged_in_takes_memory_from_nobody() {
         })
         .collect();
     let (after, entering) =
-        world.broker(0, |broker| (broker.edge.memory(), broker.edge.entering_bytes));
+        world.broker(0, |broker| (broker.shard.memory(), broker.shard.entering_bytes));
     assert!(after < before + (1 << 20), "{after} bytes are counted, {before} before");
     assert!(entering <= budget, "{entering} bytes of {budget}");
     healthy.publish("", "q", "still");
@@ -269,5 +269,5 @@ fn who_has_not_logged_in_takes_memory_from_nobody() {
     assert!(world.connect(0).is_open());
     drop(strangers);
     world.advance(20_000);
-    assert_eq!(world.broker(0, |broker| broker.edge.entering_bytes), 0);
+    assert_eq!(world.broker(0, |broker| broker.shard.entering_bytes), 0);
 }

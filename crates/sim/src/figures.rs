@@ -42,7 +42,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
         ($counters:expr, $($name:ident)*) => { $(sum.$name += $counters.$name;)* };
     }
     for broker in shards.brokers() {
-        let counters = &broker.edge.counters;
+        let counters = &broker.shard.counters;
         add!(counters, received received_confirm routed confirmed unroutable_dropped
             unroutable_returned delivered_manual_ack delivered_auto_ack got_manual_ack
             got_auto_ack got_empty redelivered acknowledged dead_lettered_rejected
@@ -62,8 +62,8 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
     let mut unacked_in_queues = 0;
     for broker in shards.brokers() {
         let shard = broker.shard();
-        let edge = &broker.edge;
-        for (_, connection) in &edge.connections {
+        let (state, sessions, homes) = (&broker.shard, &broker.sessions, &broker.homes);
+        for (_, connection) in &sessions.connections {
             if !living.contains(&connection.id) {
                 found.push(format!("shard {shard}: not gone: {}", describe(connection)));
             }
@@ -96,12 +96,12 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             }
         }
         let counted: usize =
-            edge.connections.iter().map(|(_, connection)| connection.counted_bytes).sum();
-        if edge.connection_bytes != counted {
-            let sum = edge.connection_bytes;
+            sessions.connections.iter().map(|(_, connection)| connection.counted_bytes).sum();
+        if state.connection_bytes != counted {
+            let sum = state.connection_bytes;
             found.push(format!("shard {shard}: {sum} bytes of connections are {counted}"));
         }
-        let (memory, walked) = (edge.memory(), broker.memory_by_walk());
+        let (memory, walked) = (state.memory(), broker.memory_by_walk());
         if memory != walked {
             found.push(format!("shard {shard}: {memory} bytes are counted, there are {walked}"));
         }
@@ -123,27 +123,27 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             }
         }
         messages += broker.delayed_in_memory() as u64;
-        let bodies = edge.pool.len() as u64;
+        let bodies = state.pool.len() as u64;
         if bodies > messages {
             found.push(format!("shard {shard}: {bodies} bodies for {messages} messages"));
         }
-        if !edge.dead_letters.is_empty() {
-            let count = edge.dead_letters.count();
+        if !homes.dead_letters.is_empty() {
+            let count = homes.dead_letters.count();
             found.push(format!("shard {shard}: {count} dead letters wait"));
         }
-        if broker.has_migrations() || edge.resting_bytes != 0 {
-            let bytes = edge.resting_bytes;
+        if broker.has_migrations() || state.resting_bytes != 0 {
+            let bytes = state.resting_bytes;
             found.push(format!("shard {shard}: queues are on their way, {bytes} bytes wait"));
         }
         if broker.has_deletions() {
             found.push(format!("shard {shard}: somebody waits for a deletion"));
         }
-        if living.is_empty() && !edge.remote_consumers.is_empty() {
-            let count = edge.remote_consumers.len();
+        if living.is_empty() && !homes.remote.consumers.is_empty() {
+            let count = homes.remote.consumers.len();
             found.push(format!("shard {shard}: {count} consumers of other shards are kept"));
         }
-        if living.is_empty() && !edge.remote_windows.is_empty() {
-            let count = edge.remote_windows.len();
+        if living.is_empty() && !homes.remote.windows.is_empty() {
+            let count = homes.remote.windows.len();
             found.push(format!("shard {shard}: {count} windows of other shards are kept"));
         }
     }
@@ -160,12 +160,12 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
 /// Memory that nobody uses while somebody waits for it, or that is on its way to nobody.
 fn idle_memory(shards: &Shards) -> Option<String> {
     let lender = shards.broker(0).lender()?;
-    let waits = |broker: &&Broker| broker.edge.loan.is_all();
+    let waits = |broker: &&Broker| broker.shard.loan.is_all();
     if let Some(waiting) = shards.brokers().find(waits).filter(|_| lender.free() > 0) {
         let (shard, free) = (waiting.shard(), lender.free());
         return Some(format!("shard {shard} waits for memory while {free} bytes are free"));
     }
-    let lost = |broker: &&Broker| broker.edge.loan.bytes != lender.lent(broker.shard());
+    let lost = |broker: &&Broker| broker.shard.loan.bytes != lender.lent(broker.shard());
     let shard = shards.brokers().find(lost)?.shard();
     Some(format!("shard {shard} has not what was lent to it"))
 }
@@ -193,10 +193,10 @@ fn excess_timers(shards: &Shards) -> Option<String> {
     let gone = counters.queues_deleted;
     let living: u64 = shards
         .brokers()
-        .map(|broker| (broker.edge.connections.len() + broker.queues().count()) as u64)
+        .map(|broker| (broker.sessions.connections.len() + broker.queues().count()) as u64)
         .sum();
     let come = shards.connections_taken() + moves + gone + living + shards.len() as u64;
-    let timers: u64 = shards.brokers().map(|broker| broker.edge.timers.len() as u64).sum();
+    let timers: u64 = shards.brokers().map(|broker| broker.shard.timers.len() as u64).sum();
     let most = TIMERS_MAX * come;
     (timers > most).then(|| format!("the shards have {timers} timers, {most} are enough"))
 }
@@ -216,8 +216,8 @@ fn wrong_loans(shards: &Shards) -> Option<String> {
         ));
     }
     for broker in shards.brokers() {
-        let (shard, bytes) = (broker.shard(), broker.edge.loan.bytes);
-        let (lent, floor) = (lender.lent(shard), broker.edge.loan.floor());
+        let (shard, bytes) = (broker.shard(), broker.shard.loan.bytes);
+        let (lent, floor) = (lender.lent(shard), broker.shard.loan.floor());
         if bytes > lent || bytes < floor || floor != least {
             return Some(format!(
                 "shard {shard} may use {bytes} bytes, {lent} lent, floor {floor}"
@@ -234,31 +234,31 @@ pub(crate) fn excess(shards: &Shards, queue_bytes_max: usize) -> Option<String> 
         return Some(text);
     }
     for broker in shards.brokers() {
-        let (shard, edge) = (broker.shard(), &broker.edge);
+        let (shard, state, sessions) = (broker.shard(), &broker.shard, &broker.sessions);
         let messages: u64 = broker.queues().map(|(_, queue)| queue.ready() + queue.unacked()).sum();
         let of_connections: usize =
-            edge.connections.iter().map(|(_, connection)| connection.memory_bytes()).sum();
+            sessions.connections.iter().map(|(_, connection)| connection.memory_bytes()).sum();
         let figures = broker.log_figures();
         let windows = figures.window_entries * MESSAGE_BYTES_MAX;
-        let of_bodies = match edge.pool.is_sparse() && !edge.must_compact() {
+        let of_bodies = match state.pool.is_sparse() && !state.must_compact() {
             // Chunks that few bodies keep are left alone while so little of the budget is used.
-            true => edge.pool.used(),
-            false => edge.pool.live() * SHARE_OF_LIVE,
+            true => state.pool.used(),
+            false => state.pool.live() * SHARE_OF_LIVE,
         };
         let living = of_bodies
-            + (edge.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
+            + (state.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
             + of_connections
             + broker.queues().count() * queue_bytes_max
             + broker.directory.bytes()
             + figures.unwritten_bytes
             + windows;
-        let memory = edge.memory();
+        let memory = state.memory();
         if memory > living + KEPT_BYTES_MAX {
             return Some(format!(
                 "shard {shard} counts {memory} bytes of memory, {} bytes of {} bodies, {messages} \
                  messages, {of_connections} bytes of connections, {} unwritten and {} entries live",
-                edge.pool.live(),
-                edge.pool.len(),
+                state.pool.live(),
+                state.pool.len(),
                 figures.unwritten_bytes,
                 figures.window_entries
             ));

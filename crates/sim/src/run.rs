@@ -598,7 +598,7 @@ impl Run {
             std::mem::take(&mut disk.takes)
         });
         let moves = |broker: &lepus_broker::Broker| {
-            let mut connections = broker.edge.connections.iter();
+            let mut connections = broker.sessions.connections.iter();
             broker.has_migrations()
                 || connections.any(|(_, connection)| {
                     connection.paused.has(lepus_broker::backpressure::Cause::Move)
@@ -614,7 +614,7 @@ impl Run {
             disk.takes = takes;
         }
         let is_short = |broker: &lepus_broker::Broker| {
-            let waiting = &broker.edge.backpressure;
+            let waiting = &broker.shard.backpressure;
             waiting.blocked().next().is_some() || waiting.is_short_elsewhere()
         };
         if self.is_full()
@@ -642,13 +642,13 @@ impl Run {
             }
             // Who is about to close does not listen to what it is told.
             let held: Vec<ConnectionId> = (self.shards.brokers())
-                .flat_map(|broker| broker.edge.backpressure.blocked())
+                .flat_map(|broker| broker.shard.backpressure.blocked())
                 .collect();
             let waits = |peer: &Peer| peer.blocked.is_some() || held.contains(&peer.id);
             let lacks_room = self.has_little_room() && self.shards.waits_for_room();
             // What these say is not heard before their publishes have room.
             let unheard: Vec<ConnectionId> = (self.shards.brokers())
-                .flat_map(|broker| broker.edge.connections.iter())
+                .flat_map(|broker| broker.sessions.connections.iter())
                 .filter(|(_, connection)| {
                     connection.open_channels().any(|it| !it.parked.is_empty())
                 })
@@ -687,12 +687,12 @@ impl Run {
             self.oracle.check_presumed()?;
         }
         let memory = |broker: &lepus_broker::Broker| {
-            let (edge, messages) = (&broker.edge, broker.edge.pool.len());
+            let (shard, messages) = (&broker.shard, broker.shard.pool.len());
             format!(
                 "{} bytes in use, {messages} bodies of {} bytes, {} dead letters on their way",
-                edge.memory(),
-                edge.pool.live(),
-                edge.dead_letters.count()
+                shard.memory(),
+                shard.pool.live(),
+                broker.homes.dead_letters.count()
             )
         };
         let shards: Vec<String> = self.shards.brokers().map(memory).collect();
@@ -711,7 +711,7 @@ impl Run {
         let found = self
             .shards
             .brokers()
-            .flat_map(|broker| broker.edge.connections.iter())
+            .flat_map(|broker| broker.sessions.connections.iter())
             .find(|(_, connection)| connection.id == id);
         match found {
             Some((_, connection)) => figures::describe(connection),

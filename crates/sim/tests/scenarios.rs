@@ -144,7 +144,7 @@ fn cycles_of_echo(world: &World, channel: &Channel, mut look: impl FnMut()) -> u
 }
 
 fn messages(world: &World) -> u64 {
-    (0..1).map(|shard| world.broker(shard, |broker| broker.edge.pool.len() as u64)).sum()
+    (0..1).map(|shard| world.broker(shard, |broker| broker.shard.pool.len() as u64)).sum()
 }
 
 /// Says something long, then asks for round trips until it is done: each must be quick, and no

@@ -28,7 +28,7 @@ impl Broker {
     /// plain as that goes the general way.
     pub(crate) fn ack_row(&mut self, now: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
         let Some((number, first, _)) = Repeats::ack(bytes) else { return 0 };
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };
         if connection.end.is_some() {
             return 0;
         }
@@ -42,17 +42,17 @@ impl Broker {
         }
         let Some(delivery) = channel.unacked.get(first.delivery_tag) else { return 0 };
         let (queue, hint) = (delivery.queue, delivery.queue_slot);
-        if delivery.home != self.edge.shard {
+        if delivery.home != self.shard.id {
             return 0;
         }
         let Some(home) = self.home_slot(queue, hint) else { return 0 };
         // Out of the way while the queue reaches for the rest of the shard.
-        let Some(channel) = self.edge.connections[slot as usize].channel_mut(number) else {
+        let Some(channel) = self.sessions.connections[slot as usize].channel_mut(number) else {
             return 0;
         };
         let mut unacked = core::mem::take(&mut channel.unacked);
         let row = self.settle_row(now, home, number, bytes, &mut unacked, out);
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         if let Some(channel) = connection.channel_mut(number) {
             channel.unacked = unacked;
             if channel.unacked.take_resized() {
@@ -61,7 +61,7 @@ impl Broker {
             }
         }
         if row.was_full && !connection.stalled.is_empty() {
-            self.edge.follow_ups.resume(slot);
+            self.sessions.follow_ups.resume(slot);
         }
         self.pump(now, home, out);
         row.consumed
@@ -76,8 +76,8 @@ impl Broker {
         unacked: &mut UnackedList,
         out: &mut Outbox,
     ) -> Row {
-        let limit = self.edge.limits.unacked_per_channel_max as usize;
-        let own = self.edge.shard;
+        let limit = self.shard.limits.unacked_per_channel_max as usize;
+        let own = self.shard.id;
         let mut row = Row::default();
         let (queue, mut sink) = self.queue_and_sink(now, home, out);
         for _ in 0..ROW_MAX {
@@ -91,7 +91,7 @@ impl Broker {
             let Some(delivery) = unacked.take_if(ack.delivery_tag, is_of_row) else { break };
             row.was_full |= unacked.len() + 1 == limit;
             row.consumed += length;
-            sink.edge.counters.acknowledged += 1;
+            sink.shard.counters.acknowledged += 1;
             if delivery.slot != NO_SLOT {
                 let (slot, seq) = (delivery.slot, delivery.sequence);
                 queue.apply(now, Settle { slot, seq, outcome: Outcome::Ack }, &mut sink);

@@ -9,11 +9,11 @@ use lepus_base::Now;
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::channel::unacked::Unacked;
-use crate::edge::connection_name;
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::Asked;
+use crate::sessions::connection_name;
 
 /// Channels looked at in one go before other work gets its turn, those of the last connection not
 /// counted; a connection counts as one more.
@@ -22,31 +22,31 @@ const LOOKED_AT_ONCE: usize = 1024;
 impl Broker {
     /// One slice of looking at all channels.
     pub(super) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
-        let Some(mut next) = self.looks.next() else { return };
+        let Some(mut next) = self.sessions.looks.next() else { return };
         let mut looked_at = 0;
-        while looked_at < LOOKED_AT_ONCE && next < self.edge.connections.capacity() {
+        while looked_at < LOOKED_AT_ONCE && next < self.sessions.connections.capacity() {
             looked_at += 1 + self.look_at_deliveries(now, next as u32, out);
             next += 1;
         }
-        let is_over = next >= self.edge.connections.capacity();
-        self.looks.end_slice((!is_over).then_some(next));
-        if is_over && !self.edge.connections.is_empty() {
-            self.looks.arm(now, &mut self.edge.timers);
+        let is_over = next >= self.sessions.connections.capacity();
+        self.sessions.looks.end_slice((!is_over).then_some(next));
+        if is_over && !self.sessions.connections.is_empty() {
+            self.sessions.looks.arm(now, &mut self.shard.timers);
         }
     }
 
     /// Looks at the channels of one connection: how many.
     fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) -> usize {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };
         if connection.end.is_some() {
             return 0;
         }
         let (id, vhost) = (connection.id, connection.vhost);
-        let shard = self.edge.shard;
+        let shard = self.shard.id;
         let keys: Vec<u64> = connection.open_channels().map(|channel| channel.key).collect();
         let count = keys.len();
         for key in keys {
-            let Some(connection) = self.edge.connection_at(slot, id) else { break };
+            let Some(connection) = self.sessions.connection_at(slot, id) else { break };
             let Some(channel) = connection.incarnation(key) else { continue };
             let oldest = channel.unacked.oldest().copied();
             let tag = oldest.map(|oldest| oldest.tag);
@@ -70,7 +70,7 @@ impl Broker {
     fn consumer_timeout(&self, delivery: &Unacked) -> Duration {
         let queue = self.directory.queue_by_id(self.directory.id_now(delivery.queue));
         let own = queue.and_then(|info| info.settings().consumer_timeout);
-        own.unwrap_or(self.edge.limits.consumer_timeout)
+        own.unwrap_or(self.shard.limits.consumer_timeout)
     }
 
     fn delivery_timed_out(
@@ -84,7 +84,7 @@ impl Broker {
         let millis = timeout.as_millis();
         let number = at.channel.number();
         let queue = self.describe_queue(self.directory.id_now(delivery.queue));
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let consumer = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.subscription(delivery.consumer))

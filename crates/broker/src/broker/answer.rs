@@ -10,7 +10,6 @@ use crate::channel::confirm::Confirmation;
 use crate::channel::{AfterRequeue, At, Late, Pending, WaitsFor};
 use crate::delivery::{Arrival, deliver};
 use crate::directory::Request;
-use crate::edge::mark_dirty;
 use crate::mail::{ChannelRef, Mail, Origin, Reply};
 use crate::message::packed;
 use crate::outbox::Outbox;
@@ -18,11 +17,12 @@ use crate::queue::{ConsumerKey, Delivery, NO_SLOT, Outcome};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Asked, Capability, Done};
+use crate::sessions::mark_dirty;
 
 impl Broker {
     /// Where a channel is, if it still lives.
     pub(crate) fn find_channel(&mut self, to: ChannelRef) -> Option<At> {
-        let (slot, connection) = self.edge.connection(to.connection, u32::MAX)?;
+        let (slot, connection) = self.sessions.connection(to.connection, u32::MAX)?;
         let vhost = connection.vhost;
         connection.incarnation(to.channel)?;
         Some(At { slot, channel: to, vhost })
@@ -30,7 +30,7 @@ impl Broker {
 
     /// Says something on a channel, unless the channel is ending.
     pub(crate) fn say(&mut self, at: At, answer: &Answer<'_>, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         if connection.is_unheard(at.channel.channel) {
             return;
         }
@@ -39,20 +39,20 @@ impl Broker {
     }
 
     pub(crate) fn set_pending(&mut self, at: At, pending: Pending) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             channel.pending = Some(Box::new(pending));
         }
     }
 
     fn take_pending(&mut self, at: At) -> Option<Box<Pending>> {
-        let connection = self.edge.connections.get_mut(at.slot as usize)?;
+        let connection = self.sessions.connections.get_mut(at.slot as usize)?;
         connection.incarnation(at.channel.channel)?.pending.take()
     }
 
     /// A home answers a channel, near or far.
     pub(crate) fn reply(&self, to: ChannelRef, queue: QueueId, reply: Reply, out: &mut Outbox) {
-        out.send(self.edge.shard, to.shard, Mail::Reply { to, queue, reply });
+        out.send(self.shard.id, to.shard, Mail::Reply { to, queue, reply });
     }
 
     pub(crate) fn on_mailed_reply(
@@ -72,14 +72,14 @@ impl Broker {
         let view = packed(bytes, message);
         let delivery = Delivery { slot, seq: sequence, redelivered, delivery_count };
         let is_large = view.body.len() >= LARGE_BODY_BYTES_MIN;
-        let mut pool = core::mem::take(&mut self.edge.pool);
+        let mut pool = core::mem::take(&mut self.shard.pool);
         let body = is_large.then(|| view.pack(&mut pool));
         let stored = body.map(|body| (body, &pool));
         let streams = self.got(to, queue, u32::MAX, from, delivery, remaining, &view, stored, out);
         if let Some(body) = body.filter(|_| !streams) {
             pool.release(body);
         }
-        self.edge.pool = pool;
+        self.shard.pool = pool;
         if let Some(at) = self.find_channel(to) {
             self.go_on(now, at, out);
         }
@@ -113,7 +113,7 @@ impl Broker {
                 }
             }
             (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed(handle)) => {
-                let connection = &mut self.edge.connections[at.slot as usize];
+                let connection = &mut self.sessions.connections[at.slot as usize];
                 if let Some(subscription) = connection
                     .incarnation(at.channel.channel)
                     .and_then(|channel| channel.subscription_mut(consumer))
@@ -143,7 +143,7 @@ impl Broker {
                 }
             }
             (Pending::Get { .. }, Reply::GotNothing) => {
-                self.edge.counters.got_empty += 1;
+                self.shard.counters.got_empty += 1;
                 self.say(at, &Answer::Done(Done::GotNothing), out);
             }
             (Pending::Get { name }, reply) => {
@@ -177,14 +177,14 @@ impl Broker {
 
     /// After an answer: the channel ends if it was to, or handles what was parked.
     pub(crate) fn go_on(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.pending.is_some() {
             return;
         }
         if channel.ending.is_some() {
             self.continue_end(now, at, out);
-        } else if self.postponed.has_from(at.channel) {
+        } else if self.homes.postponed.has_from(at.channel) {
             self.pause_publishing(at.channel);
         } else {
             self.unpark(at.slot, at.channel);
@@ -203,7 +203,7 @@ impl Broker {
     ) {
         match (reply, request) {
             (Reply::Counted { ready, consumers }, _) => {
-                self.edge.counters.queues_declared += 1;
+                self.shard.counters.queues_declared += 1;
                 if !no_wait {
                     let (queue, messages) = (&*name, ready);
                     self.say(at, &Answer::QueueDeclared { queue, messages, consumers }, out);
@@ -249,16 +249,16 @@ impl Broker {
 
     /// Removes a consumer from its channel; its tag is free again.
     pub(crate) fn drop_subscription(&mut self, at: At, number: u32) -> Option<Box<str>> {
-        let connection = self.edge.connections.get_mut(at.slot as usize)?;
+        let connection = self.sessions.connections.get_mut(at.slot as usize)?;
         let channel = connection.incarnation(at.channel.channel)?;
         let subscription = channel.subscriptions.as_mut()?.remove(number)?;
         connection.weigh_channel(at.channel.channel);
-        self.edge.recount(at.slot);
+        self.sessions.recount(&mut self.shard, at.slot);
         Some(subscription.tag)
     }
 
     fn forget_exclusive(&mut self, at: At, queue: QueueId) {
-        if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
+        if let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) {
             connection.exclusive_queues.remove(&queue);
         }
     }
@@ -274,7 +274,7 @@ impl Broker {
         let to = match origin {
             Origin::Channel(to) => to,
             Origin::Ending { connection, .. } => {
-                if let Some((slot, _)) = self.edge.connection(connection, u32::MAX) {
+                if let Some((slot, _)) = self.sessions.connection(connection, u32::MAX) {
                     self.cleaned(now, slot, out);
                 }
                 return;
@@ -300,7 +300,7 @@ impl Broker {
             (Pending::Done { done, .. }, Ok(_)) => {
                 if let Some(done) = done {
                     let answer = Answer::Done(done);
-                    self.edge.answer(at.slot, at.channel.number(), &answer, out);
+                    self.sessions.answer(at.slot, at.channel.number(), &answer, out);
                 }
             }
             (Pending::Done { asked, .. }, Err(refusal)) => {
@@ -338,12 +338,12 @@ impl Broker {
             return self.declared(now, at, name, None, no_wait, reply, out);
         };
         if info.exclusive() == Some(at.channel.connection) {
-            let connection = &mut self.edge.connections[at.slot as usize];
+            let connection = &mut self.sessions.connections[at.slot as usize];
             if connection.end.is_some() {
                 // The connection ended before its queue was there: it goes at once.
                 connection.cleaning += 1;
                 let origin =
-                    Origin::Ending { shard: self.edge.shard, connection: at.channel.connection };
+                    Origin::Ending { shard: self.shard.id, connection: at.channel.connection };
                 self.ask_directory(origin, Request::DeleteQueue { id }, out);
                 return;
             }
@@ -397,11 +397,14 @@ impl Broker {
             return;
         };
         let size = u64::from(message.end - message.start);
-        let counters = &mut self.edge.counters;
-        let connection = match self.edge.connections.get_mut(*hint as usize) {
+        let counters = &mut self.shard.counters;
+        let connection = match self.sessions.connections.get_mut(*hint as usize) {
             Some(connection) if connection.id == to.connection => Some((*hint, connection)),
-            _ => self.edge.by_id.get(&to.connection).copied().and_then(|slot| {
-                self.edge.connections.get_mut(slot as usize).map(|connection| (slot, connection))
+            _ => self.sessions.by_id.get(&to.connection).copied().and_then(|slot| {
+                self.sessions
+                    .connections
+                    .get_mut(slot as usize)
+                    .map(|connection| (slot, connection))
             }),
         };
         let Some((connection_slot, connection)) = connection else {
@@ -453,17 +456,17 @@ impl Broker {
         let view = packed(bytes, message.clone());
         // A large one is kept here while the socket takes it.
         let is_large = view.body.len() >= LARGE_BODY_BYTES_MIN;
-        let body = is_large.then(|| view.pack(&mut self.edge.pool));
-        let stored = body.map(|body| (body, &self.edge.pool));
+        let body = is_large.then(|| view.pack(&mut self.shard.pool));
+        let stored = body.map(|body| (body, &self.shard.pool));
         let no_ack = *slot == NO_SLOT;
         let streams = deliver(connection, counters, arrival, no_ack, delivery, &view, stored);
         mark_dirty(connection, connection_slot, out);
         if let Some(body) = body.filter(|_| !streams) {
-            self.edge.pool.release(body);
+            self.shard.pool.release(body);
         }
         if is_governed && no_ack {
             // Its credit is free again at once.
-            let shard = self.edge.shard;
+            let shard = self.shard.id;
             let at = ChannelRef { shard, connection: to.connection, channel: to.channel };
             self.grant_credit(now, connection_slot, at, out);
         }
@@ -477,7 +480,7 @@ impl Broker {
         queue: QueueId,
         out: &mut Outbox,
     ) {
-        let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
             return;
         };
         let tells =
@@ -494,9 +497,9 @@ impl Broker {
             subscriptions.remove(key.consumer);
         }
         connection.weigh_channel(key.channel);
-        self.edge.recount(slot);
+        self.sessions.recount(&mut self.shard, slot);
         if tells && !silent {
-            self.edge.answer(slot, number, &Answer::ConsumerLost(&tag), out);
+            self.sessions.answer(slot, number, &Answer::ConsumerLost(&tag), out);
         }
         let _ = now;
     }
@@ -510,8 +513,8 @@ impl Broker {
         home: ShardId,
         out: &mut Outbox,
     ) {
-        let shard = self.edge.shard;
-        let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
+        let shard = self.shard.id;
+        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(key.channel) else { return };
@@ -529,8 +532,8 @@ impl Broker {
 
     /// A home had no use for a grant.
     pub(crate) fn credit_returned(&mut self, now: Now, key: ConsumerKey, out: &mut Outbox) {
-        let shard = self.edge.shard;
-        let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
+        let shard = self.shard.id;
+        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(key.channel) else { return };
@@ -542,9 +545,11 @@ impl Broker {
 
     /// Confirms and commits at the end of a cycle.
     pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
-        let mut listed = self.edge.follow_ups.take_confirming();
+        let mut listed = self.sessions.follow_ups.take_confirming();
         for (slot, key) in listed.drain(..) {
-            let Some(connection) = self.edge.connections.get_mut(slot as usize) else { continue };
+            let Some(connection) = self.sessions.connections.get_mut(slot as usize) else {
+                continue;
+            };
             let (number, is_silent) = (key as u16, connection.is_silent);
             let Some(channel) =
                 connection.channels.get_mut(number).filter(|channel| channel.key == key)
@@ -557,7 +562,7 @@ impl Broker {
                     channel.committing = None;
                     channel.pending = None;
                     let channel = ChannelRef {
-                        shard: self.edge.shard,
+                        shard: self.shard.id,
                         connection: connection.id,
                         channel: key,
                     };
@@ -579,7 +584,7 @@ impl Broker {
                     Confirmation::Ack { number, count } => (number, count, true),
                     Confirmation::Nack(number) => (number, 1, false),
                 };
-                self.edge.counters.confirmed += count;
+                self.shard.counters.confirmed += count;
                 let bytes = &mut connection.send.bytes;
                 connection.session.confirm(number, last, is_taken, count > 1, bytes);
             }
@@ -590,7 +595,7 @@ impl Broker {
                 mark_dirty(connection, slot, out);
             }
         }
-        self.edge.follow_ups.give_back(listed);
+        self.sessions.follow_ups.give_back(listed);
     }
 }
 

@@ -13,66 +13,70 @@ use crate::outbox::Outbox;
 impl Broker {
     /// Reads publishers again when memory or mail has room.
     pub(super) fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
-        self.edge.give_spare();
+        self.shard.give_spare();
         self.adjust_loan(out);
-        let limit = self.edge.loan.bytes;
-        let was_full = self.edge.backpressure.take_memory_full();
-        let is_memory = self.edge.backpressure.is_memory_short();
+        let limit = self.shard.loan.bytes;
+        let was_full = self.shard.backpressure.take_memory_full();
+        let is_memory = self.shard.backpressure.is_memory_short();
         let enough = if is_memory || was_full { limit - limit / 10 } else { limit };
-        let may_be_short = is_memory || self.edge.loan.is_all();
-        let shortage = if self.edge.memory() > enough && may_be_short {
+        let may_be_short = is_memory || self.shard.loan.is_all();
+        let shortage = if self.shard.memory() > enough && may_be_short {
             Some(Shortage::Memory)
         } else {
             self.journal.is_short().then_some(Shortage::Disk)
         };
-        if self.edge.backpressure.set_shortage(shortage) {
-            out.tell_others(self.edge.shard, || Mail::Short(shortage));
+        if self.shard.backpressure.set_shortage(shortage) {
+            out.tell_others(self.shard.id, || Mail::Short(shortage));
         }
         self.tell_shortage(now, out);
-        self.edge.unblock_all(out);
+        self.sessions.unblock_all(&mut self.shard, out);
         if self.journal.is_on() {
             self.give_room(now, out);
         }
         self.tell_backlog(out);
         self.resume_loggers(out);
-        if self.edge.backpressure.waits_for_mail() && self.conditions(out).may_read_again() {
+        if self.shard.backpressure.waits_for_mail() && self.conditions(out).may_read_again() {
             // Those that find a batch full again come behind them.
-            for _ in 0..self.edge.backpressure.consumers_behind_mail() {
-                let Some((queue, key)) = self.edge.take_first_behind_mail() else { break };
+            for _ in 0..self.shard.backpressure.consumers_behind_mail() {
+                let Some((queue, key)) =
+                    self.homes.remote.take_first_behind_mail(&mut self.shard.backpressure)
+                else {
+                    break;
+                };
                 self.resume_consumer(now, queue, u32::MAX, key, out);
             }
-            let waiting = self.edge.backpressure.end_mail();
-            self.edge.resume_all(waiting, Cause::Mail, out);
+            let waiting = self.shard.backpressure.end_mail();
+            self.sessions.resume_all(&mut self.shard, waiting, Cause::Mail, out);
         }
     }
 
     /// Tells the other shards when a log here begins to lag, and when it has caught up: their clients publish to it,
     /// too, and what they send lies in memory until it is written.
     pub(crate) fn tell_backlog(&mut self, out: &mut Outbox) {
-        let lags = match self.edge.backpressure.is_log_late() {
+        let lags = match self.shard.backpressure.is_log_late() {
             true => !self.journal.has_caught_up(),
             false => self.journal.is_behind(),
         };
-        if !self.edge.backpressure.set_log_late(lags) {
+        if !self.shard.backpressure.set_log_late(lags) {
             return;
         }
-        let own = self.edge.shard;
-        for shard in (0..self.settings.shards).map(ShardId).filter(|&shard| shard != own) {
+        let own = self.shard.id;
+        for shard in (0..self.shard.settings.shards).map(ShardId).filter(|&shard| shard != own) {
             out.mail[shard.index()].items.push(Mail::LogLags(lags));
         }
     }
 
     /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
     pub(crate) fn resume_loggers(&mut self, out: &mut Outbox) {
-        let edge = &mut self.edge;
-        for (slot, id) in edge.backpressure.look_at_logs() {
-            if edge.connection_at(slot, id).is_none() {
+        let (sessions, shard) = (&mut self.sessions, &mut self.shard);
+        for (slot, id) in shard.backpressure.look_at_logs() {
+            if sessions.connection_at(slot, id).is_none() {
                 continue;
             }
-            if edge.feeds_lagging_shard(slot) {
-                edge.backpressure.keep_waiting_for_log((slot, id));
+            if sessions.feeds_lagging_shard(shard, slot) {
+                shard.backpressure.keep_waiting_for_log((slot, id));
             } else {
-                edge.resume(slot, Cause::Log, out);
+                sessions.resume(shard, slot, Cause::Log, out);
             }
         }
     }
@@ -83,10 +87,10 @@ impl Broker {
         self.journal.forget_wishes();
         self.look_for_memory();
         self.look_for_room_anew();
-        self.edge.dead_letters.give_room(&mut self.journal);
+        self.homes.dead_letters.give_room(&mut self.journal);
         let journal = &mut self.journal;
-        self.delayed.let_pass(|logs| journal.is_full(logs));
-        self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
+        self.homes.delayed.let_pass(|logs| journal.is_full(logs));
+        self.homes.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
         self.enqueue_postponed(now, out);
         self.give_jobs_room(now, out);
     }
@@ -94,15 +98,17 @@ impl Broker {
     /// Lets those look anew who wait for room in a log for a transient queue whose messages may stay in memory
     /// again.
     fn look_for_memory(&mut self) {
-        if self.spilling.is_empty() || self.edge.must_spill(0) {
+        if self.homes.spilling.is_empty() || self.shard.must_spill(0) {
             return;
         }
-        for id in core::mem::take(&mut self.spilling) {
+        for id in core::mem::take(&mut self.homes.spilling) {
             let slot = self.home_slot(id, u32::MAX);
-            let Some(home) = slot.and_then(|slot| self.homes.get(slot as usize)) else { continue };
+            let Some(home) = slot.and_then(|slot| self.homes.queues.get(slot as usize)) else {
+                continue;
+            };
             let (log, pooled) = (home.log, home.queue.pooled_bytes());
-            if self.edge.must_spill(pooled) {
-                self.spilling.insert(id);
+            if self.shard.must_spill(pooled) {
+                self.homes.spilling.insert(id);
             } else {
                 self.queue_left(id, log);
             }
@@ -112,20 +118,20 @@ impl Broker {
     /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in this
     /// log.
     pub(crate) fn queue_left(&mut self, id: QueueId, log: u16) {
-        self.spilling.remove(&id);
-        self.edge.dead_letters.target_left(id);
-        self.delayed.target_left(id);
+        self.homes.spilling.remove(&id);
+        self.homes.dead_letters.target_left(id);
+        self.homes.delayed.target_left(id);
         self.journal.note_left(log);
     }
 
     /// The same. Those come and go all the time for which messages do not `always` need room in this log: queues
     /// that are not durable, for which they need it only where memory is short, and those of other shards.
     pub(crate) fn home_left(&mut self, id: QueueId, log: u16, always: bool) {
-        if always || self.spilling.contains(&id) {
+        if always || self.homes.spilling.contains(&id) {
             self.queue_left(id, log);
         } else {
-            self.edge.dead_letters.target_left(id);
-            self.delayed.target_left(id);
+            self.homes.dead_letters.target_left(id);
+            self.homes.delayed.target_left(id);
             self.journal.note_left_by_commits(log);
         }
     }
@@ -135,21 +141,21 @@ impl Broker {
     fn look_for_room_anew(&mut self) {
         let Left { all, commits } = self.journal.take_left();
         if !commits.is_empty() {
-            self.postponed.look_anew(all, commits);
-            self.jobs.look_anew(all, commits);
+            self.homes.postponed.look_anew(all, commits);
+            self.shard.jobs.look_anew(all, commits);
         }
     }
 
     /// Stops reading a client that does not read its answers. True when it is to wait.
     pub(crate) fn must_wait(&mut self, slot: u32, out: &mut Outbox) -> bool {
-        let limit = self.edge.limits.unread_bytes_max;
-        let Some(connection) = self.edge.connections.get(slot as usize) else { return false };
+        let limit = self.shard.limits.unread_bytes_max;
+        let Some(connection) = self.sessions.connections.get(slot as usize) else { return false };
         if connection.end.is_some() {
             // Nothing is asked any more, and nothing that was asked is to wait for ever.
             return false;
         }
         if connection.send.backlog() > limit {
-            self.edge.pause(slot, Cause::Unread, out);
+            self.sessions.pause(&mut self.shard, slot, Cause::Unread, out);
             return true;
         }
         false
@@ -157,9 +163,9 @@ impl Broker {
 
     /// Reads a client again that has read enough of what was sent to it.
     pub(crate) fn resume_unread(&mut self, slot: u32, out: &mut Outbox) {
-        let limit = self.edge.limits.unread_bytes_max;
-        let shard = self.edge.shard;
-        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let limit = self.shard.limits.unread_bytes_max;
+        let shard = self.shard.id;
+        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
         if connection.send.backlog() > limit / 2 {
             return;
         }
@@ -172,13 +178,13 @@ impl Broker {
         for channel in waiting {
             self.unpark(slot, channel);
         }
-        self.edge.resume(slot, Cause::Unread, out);
+        self.sessions.resume(&mut self.shard, slot, Cause::Unread, out);
     }
 
     /// Pauses a client while the mail to some shard has no room.
     pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
-        if self.edge.is_mail_full(out) {
-            self.edge.pause(slot, Cause::Mail, out);
+        if self.shard.is_mail_full(out) {
+            self.sessions.pause(&mut self.shard, slot, Cause::Mail, out);
         }
     }
 }

@@ -21,21 +21,21 @@ impl Broker {
     /// Begins to commit what a channel's transaction held.
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
         self.set_pending(at, Pending::Commit);
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             let committing = channel.committing.insert(Box::default());
             committing.take_number();
             committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
         }
         let size_matters = self.journal.is_on() && tx.is_persistent;
-        let commit = Box::new(self.jobs.begin_commit(at, tx, size_matters));
-        if self.edge.effort.is_used_up() {
+        let commit = Box::new(self.shard.jobs.begin_commit(at, tx, size_matters));
+        if self.shard.effort.is_used_up() {
             // Others have begun to commit in this turn.
-            return self.jobs.push(Job::Commit(commit));
+            return self.shard.jobs.push(Job::Commit(commit));
         }
         let mut budget = TARGETS_AT_ONCE_MAX;
         self.work_on_job(now, Job::Commit(commit), &mut budget, out);
-        self.edge.effort.spend_on_queues(TARGETS_AT_ONCE_MAX - budget);
+        self.shard.effort.spend_on_queues(TARGETS_AT_ONCE_MAX - budget);
     }
 
     /// One slice of a commit.
@@ -46,7 +46,7 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
-        if self.postponed.has_from(commit.channel()) {
+        if self.homes.postponed.has_from(commit.channel()) {
             // What was published before must not be overtaken.
             return Step::Fans(commit);
         }
@@ -80,10 +80,10 @@ impl Broker {
             && let Some(held) = commit.next_publish()
         {
             let bytes = held.memory_bytes();
-            self.jobs.discount_publish(&mut commit, bytes);
-            let before = self.edge.effort.used();
+            self.shard.jobs.discount_publish(&mut commit, bytes);
+            let before = self.shard.effort.used();
             let (served, queues) = self.publish_held(now, commit.at(), &held, false, out);
-            let effort = as_queues(self.edge.effort.used() - before);
+            let effort = as_queues(self.shard.effort.used() - before);
             *budget = budget.saturating_sub(1 + queues.max(effort) + bytes / MESSAGE_BYTES);
             match served {
                 Served::Now => {}
@@ -112,7 +112,7 @@ impl Broker {
     /// Finds out how much a commit takes, and how it goes on; `None` if the budget was too small.
     fn plan(&mut self, commit: &mut Commit, budget: &mut usize) -> Option<Plan> {
         let at = commit.at();
-        let shards = usize::from(self.settings.shards);
+        let shards = usize::from(self.shard.settings.shards);
         let mut sizer = commit.sizer(self.directory.version(), shards)?;
         let mut left = core::mem::take(budget);
         while sizer.has_more() {
@@ -121,20 +121,20 @@ impl Broker {
             }
             left = left.saturating_sub(1);
             if let Some((held, queues)) = sizer.next_way() {
-                let before = self.edge.effort.used();
+                let before = self.shard.effort.used();
                 let is_route_known = match self.count_queues(at, held, queues) {
                     Ok(is_route_known) => is_route_known,
                     Err(refusal) => return Some(Plan::Refused(refusal)),
                 };
-                let routing = as_queues(self.edge.effort.used() - before);
+                let routing = as_queues(self.shard.effort.used() - before);
                 let queues = sizer.learn_way(is_route_known, self.logs_of_routes(), routing);
                 left = left.saturating_sub(queues / 4 + routing);
             }
-            sizer.add_next(self.edge.shard, &self.journal);
+            sizer.add_next(self.shard.id, &self.journal);
         }
         *budget = left;
-        let is_moving = !self.migrations.is_idle();
-        Some(sizer.plan(self.edge.shard, is_moving, &mut self.journal))
+        let is_moving = !self.homes.migrations.is_idle();
+        Some(sizer.plan(self.shard.id, is_moving, &mut self.journal))
     }
 
     /// Publishes all of a commit so that it is in one batch of each log.
@@ -149,10 +149,10 @@ impl Broker {
         whole: &Whole,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let bytes = whole.parts[self.edge.shard.index()];
+        let bytes = whole.parts[self.shard.id.index()];
         self.journal.hold(Need { logs: whole.logs, bytes });
         // The room in the log, and the batch, are for what has to be there.
-        self.edge.is_committing = true;
+        self.shard.is_committing = true;
         let shards = 0..out.mail.shards();
         let before: Vec<usize> = shards.map(|shard| out.mail[shard].items.len()).collect();
         let mut result = Ok(());
@@ -164,10 +164,10 @@ impl Broker {
                 matches!(served, Served::Now | Served::TooFar(_)),
                 "there was room for all of it"
             );
-            self.jobs.discount_publish(commit, held.memory_bytes());
+            self.shard.jobs.discount_publish(commit, held.memory_bytes());
             result = served.check(&held.exchange);
         }
-        self.edge.is_committing = false;
+        self.shard.is_committing = false;
         for (shard, (&before, &bytes)) in before.iter().zip(&whole.parts).enumerate() {
             let items = out.mail[shard].items.len() - before;
             if items > 0 && bytes > 0 {
@@ -186,7 +186,7 @@ impl Broker {
 
     /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.
     pub(crate) fn give_commit_up(&mut self, at: At) {
-        if let Some(commit) = self.jobs.take_unbegun(at.channel) {
+        if let Some(commit) = self.shard.jobs.take_unbegun(at.channel) {
             self.undo(*commit);
         }
     }
@@ -194,8 +194,8 @@ impl Broker {
     /// Nothing more of a commit will be done.
     fn undo(&mut self, commit: Commit) {
         let at = commit.at();
-        let settles = self.jobs.undo_commit(commit);
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let settles = self.shard.jobs.undo_commit(commit);
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.pending = None;
         channel.committing = None;
@@ -208,7 +208,7 @@ impl Broker {
 
     /// All of a commit is done; it is answered when all reports are there.
     fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
             channel.pending = None;

@@ -9,7 +9,6 @@ use lepus_base::{Body, Now, Pool, QueueId, ShardId};
 use crate::broker::Broker;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
-use crate::edge::mark_dirty;
 use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
@@ -20,6 +19,7 @@ use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Consume, Delivered, Done, Source};
+use crate::sessions::mark_dirty;
 
 /// What telling a consumer's home of a limit takes, in steps.
 const GOVERN_STEPS: u32 = 16;
@@ -37,8 +37,8 @@ impl Broker {
             let text = format!("prefetch_size!=0 ({bytes})");
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
-        let own = self.edge.shard;
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let own = self.shard.id;
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if is_shared {
             if channel.global.is_none() && limit > 0 {
@@ -55,7 +55,7 @@ impl Broker {
                 let key = channel.key;
                 for number in core::mem::take(&mut subscriptions.ungoverned) {
                     let subscription = &subscriptions.by_number[number as usize];
-                    self.edge.effort.spend(GOVERN_STEPS);
+                    self.shard.effort.spend(GOVERN_STEPS);
                     if subscription.home == own {
                         // Its channel came to the queue.
                         continue;
@@ -82,12 +82,15 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let name = self.queue_name(at, consume.queue)?;
-        let tag: String =
-            if consume.tag.is_empty() { self.names.name("amq.ctag-") } else { consume.tag.into() };
-        let hash = self.hash;
-        let own = self.edge.shard;
+        let tag: String = if consume.tag.is_empty() {
+            self.sessions.names.name("amq.ctag-")
+        } else {
+            consume.tag.into()
+        };
+        let hash = self.shard.hash;
+        let own = self.shard.id;
         self.make_way(now, at, &tag, out);
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
             || channel.reply_consumer.as_deref() == Some(&*tag);
@@ -99,10 +102,10 @@ impl Broker {
             return self.consume_replies(at, consume, tag, out);
         }
         let count = channel.subscriptions.as_ref().map_or(0, |s| s.by_number.len());
-        if count >= self.edge.limits.consumers_per_channel_max as usize {
+        if count >= self.shard.limits.consumers_per_channel_max as usize {
             let text = format!(
                 "reached the limit of {} consumers on a channel",
-                self.edge.limits.consumers_per_channel_max
+                self.shard.limits.consumers_per_channel_max
             );
             return Err(Refusal::new(RefusalKind::NotAllowed, text));
         }
@@ -124,10 +127,10 @@ impl Broker {
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         if home != own {
-            prefetch = self.edge.limits.prefetch_elsewhere(prefetch);
+            prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
         let queue_slot = self.home_slot(queue, u32::MAX).unwrap_or(u32::MAX);
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
@@ -161,8 +164,8 @@ impl Broker {
     /// Consumers of deleted queues that have yet to hear of it keep neither their tags nor their
     /// places from others.
     fn make_way(&mut self, now: Now, at: At, tag: &str, out: &mut Outbox) {
-        let limit = self.edge.limits.consumers_per_channel_max as usize;
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let limit = self.shard.limits.consumers_per_channel_max as usize;
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         let Some(all) = channel.and_then(|channel| channel.subscriptions.as_ref()) else { return };
         let is_full = all.by_number.len() >= limit;
@@ -181,7 +184,7 @@ impl Broker {
         tag: String,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.reply_consumer.is_some() {
             let text = "reply consumer already set";
@@ -199,7 +202,7 @@ impl Broker {
     }
 
     pub(crate) fn cancel_consumer(&mut self, at: At, tag: &str, no_wait: bool, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let number = channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(tag).copied());
         if number.is_none() {
@@ -218,7 +221,7 @@ impl Broker {
 
     /// Asks a consumer's home to remove it.
     pub(crate) fn ask_cancel(&mut self, at: At, number: u32, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(subscription) =
             connection.incarnation(at.channel.channel).and_then(|c| c.subscription_mut(number))
         else {
@@ -280,8 +283,8 @@ impl Broker {
             sequence: delivery.seq,
             outcome: Outcome::Requeue,
         };
-        let own = self.edge.shard;
-        let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
+        let own = self.shard.id;
+        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
             if home != own {
                 out.mail[home.index()].items.push(give_back);
             }
@@ -333,10 +336,10 @@ impl Broker {
         }
         mark_dirty(connection, slot, out);
         if large.is_none() {
-            self.edge.effort.spend_on_bytes(view.body.len());
+            self.shard.effort.spend_on_bytes(view.body.len());
         }
         self.unpark(slot, to);
-        let counters = &mut self.edge.counters;
+        let counters = &mut self.shard.counters;
         counters.redelivered += u64::from(delivery.redelivered);
         if no_ack {
             counters.got_auto_ack += 1;
@@ -353,13 +356,13 @@ impl Broker {
         view: &MessageView<'_>,
         out: &mut Outbox,
     ) -> bool {
-        let limit = self.edge.limits.unread_bytes_max;
-        let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
+        let limit = self.shard.limits.unread_bytes_max;
+        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
             return false;
         };
         if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
-            self.edge.drop_unread_reply(slot, out);
+            self.sessions.drop_unread_reply(&mut self.shard, slot, out);
             return false;
         }
         let is_silent = connection.is_silent;
@@ -379,8 +382,8 @@ impl Broker {
         };
         connection.session.deliver(to.number(), &delivered, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
-        self.edge.counters.delivered_auto_ack += 1;
-        self.edge.effort.spend_on_bytes(view.body.len());
+        self.shard.counters.delivered_auto_ack += 1;
+        self.shard.effort.spend_on_bytes(view.body.len());
         true
     }
 }

@@ -34,36 +34,36 @@ impl Broker {
     /// Routes some of the waiting dead letters. True when more wait and can go on.
     pub(crate) fn route_dead_letters(&mut self, now: Now, out: &mut Outbox) -> bool {
         // This is asked after every call.
-        if !self.edge.dead_letters.has_any_to_send()
-            && !self.edge.backpressure.waits_for_dead_letters()
+        if !self.homes.dead_letters.has_any_to_send()
+            && !self.shard.backpressure.waits_for_dead_letters()
         {
             return false;
         }
         let mut queues = 0;
         for _ in 0..DEAD_LETTERS_AT_ONCE_MAX {
-            if self.edge.dead_letters.is_waiting() {
+            if self.homes.dead_letters.is_waiting() {
                 return false;
             }
-            if queues > TARGETS_AT_ONCE_MAX || self.edge.effort.is_used_up() {
+            if queues > TARGETS_AT_ONCE_MAX || self.shard.effort.is_used_up() {
                 break;
             }
             if !self.conditions(out).may_pass_on() {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
-            let Some(taken) = self.edge.dead_letters.take_next() else { break };
+            let Some(taken) = self.homes.dead_letters.take_next() else { break };
             for queue in taken.woken {
-                self.edge.backpressure.wait_behind_dead_letters(queue);
+                self.shard.backpressure.wait_behind_dead_letters(queue);
             }
             let is_of_line = taken.is_of_line;
-            let lined_up = self.edge.dead_letters.line_up(taken.letter, is_of_line);
+            let lined_up = self.homes.dead_letters.line_up(taken.letter, is_of_line);
             let Some(mut letter) = lined_up else { continue };
             if letter.is_over() {
                 self.end_letter(now, letter, out);
                 continue;
             }
             if self.is_behind_set_aside(&letter) {
-                self.edge.dead_letters.wait_behind_set_aside(letter);
+                self.homes.dead_letters.wait_behind_set_aside(letter);
                 continue;
             }
             let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
@@ -77,20 +77,20 @@ impl Broker {
             match found {
                 Found::Ready => queues += self.send_letter(now, letter, out),
                 Found::Pending => {
-                    self.edge.dead_letters.wait_for_read(letter, is_of_line);
+                    self.homes.dead_letters.wait_for_read(letter, is_of_line);
                     return false;
                 }
                 Found::Lost => {
-                    self.edge.dead_letters.let_go(&mut letter);
+                    self.homes.dead_letters.let_go(&mut letter);
                     self.keep_source(now, &letter.source);
                 }
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
-        if !self.edge.dead_letters.has_any_to_send() && !self.edge.dead_letters.is_waiting() {
+        if !self.homes.dead_letters.has_any_to_send() && !self.homes.dead_letters.is_waiting() {
             self.letters_go_on(now, out);
         }
-        self.edge.dead_letters.has_any_to_send()
+        self.homes.dead_letters.has_any_to_send()
     }
 
     /// Sends a letter, or has it wait. What that cost, in queues.
@@ -105,20 +105,20 @@ impl Broker {
     fn pass_letter_on(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) -> usize {
         if self.must_arrive(&letter) {
             if letter.progress.is_none() {
-                self.edge.counters.count_dead_letter(letter.reason);
+                self.shard.counters.count_dead_letter(letter.reason);
             }
             return self.send_surely(now, letter, out);
         }
-        self.edge.dead_letters.let_go(&mut letter);
+        self.homes.dead_letters.let_go(&mut letter);
         let routed = self.route_dead_letter(now, &letter, true, out);
         let cost = routed.as_ref().map_or(1, |(packed, targets)| cost_of(packed, targets.len()));
         if let Some((packed, targets)) = &routed {
             let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
-            if is_wide && !self.edge.dead_letters.may_pass() {
-                self.edge.dead_letters.wait_for_turn(letter);
+            if is_wide && !self.homes.dead_letters.may_pass() {
+                self.homes.dead_letters.wait_for_turn(letter);
                 return cost;
             }
-            let from = loose_letters_of(self.edge.shard, letter.source.queue);
+            let from = loose_letters_of(self.shard.id, letter.source.queue);
             let terms = terms_of(&letter.source, packed, from);
             let incoming = Incoming::new(MessageView::unpack(packed));
             let occupied = letter.source.occupied();
@@ -130,7 +130,7 @@ impl Broker {
             match room {
                 Room::Later(need) => {
                     let queues = first.iter().map(|target| target.queue).collect();
-                    self.edge.dead_letters.wait_for_room(letter, need, queues, &self.journal);
+                    self.homes.dead_letters.wait_for_room(letter, need, queues, &self.journal);
                     return cost;
                 }
                 Room::Never(bytes) if letter.source.is_kept() => {
@@ -145,13 +145,13 @@ impl Broker {
                 _ => {}
             }
         }
-        self.edge.counters.count_dead_letter(letter.reason);
+        self.shard.counters.count_dead_letter(letter.reason);
         match routed {
             Some((packed, targets)) if !targets.is_empty() => {
                 if targets.len() > TARGETS_AT_ONCE_MAX {
-                    self.edge.dead_letters.pass(letter.source.queue);
+                    self.homes.dead_letters.pass(letter.source.queue);
                 }
-                let from = loose_letters_of(self.edge.shard, letter.source.queue);
+                let from = loose_letters_of(self.shard.id, letter.source.queue);
                 let terms = terms_of(&letter.source, &packed, from);
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
             }
@@ -169,7 +169,7 @@ impl Broker {
         persistent: bool,
         targets: &[Target],
     ) -> Option<Need> {
-        let (letters, queue) = (&self.edge.dead_letters, letter.source.queue);
+        let (letters, queue) = (&self.homes.dead_letters, letter.source.queue);
         // What is left of a queue that is gone goes nowhere.
         if !letters.has_roomless_of(queue) || self.directory.queue_by_id(queue).is_none() {
             return None;
@@ -179,7 +179,7 @@ impl Broker {
         if !letters.is_behind(letter, need) {
             return None;
         }
-        self.spilling.extend(spilling);
+        self.homes.spilling.extend(spilling);
         Some(need)
     }
 
@@ -195,7 +195,7 @@ impl Broker {
             return self.end_attempt(now, letter, out);
         }
         // Its queue is gone.
-        self.edge.dead_letters.let_go(&mut letter);
+        self.homes.dead_letters.let_go(&mut letter);
         self.settle_source(now, letter.source);
     }
 
@@ -215,19 +215,19 @@ impl Broker {
         }
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && source.is_kept();
-        let number = waits.then(|| self.edge.dead_letters.next_number());
+        let number = waits.then(|| self.homes.dead_letters.next_number());
         let terms = Terms { number, ..terms };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
-        incoming.finish(&mut self.edge.pool);
+        incoming.finish(&mut self.shard.pool);
         let missing = routed.remote + routed.logs;
         // The log has stopped, or closes: the source keeps it for the next run.
         let is_kept = routed.receipt == Receipt::Unlogged && source.lane.is_some();
         match number {
             Some(number) if missing > 0 => {
-                self.edge.dead_letters.await_reports(number, source, missing, is_kept);
+                self.homes.dead_letters.await_reports(number, source, missing, is_kept);
             }
-            _ if is_kept => self.edge.dead_letters.keep(source),
+            _ if is_kept => self.homes.dead_letters.keep(source),
             _ => self.settle_source(now, source),
         }
     }
@@ -242,13 +242,19 @@ impl Broker {
     ) {
         if !source.is_kept() {
             self.settle_source(now, source);
-            return self.jobs.start_passing_on(&mut self.edge.pool, packed, terms, targets, None);
+            return self.shard.jobs.start_passing_on(
+                &mut self.shard.pool,
+                packed,
+                terms,
+                targets,
+                None,
+            );
         }
         // One report is that of the job itself.
-        let (number, frees) = (self.edge.dead_letters.next_number(), source.occupied().frees());
-        self.edge.dead_letters.await_reports(number, source, 1, false);
-        self.jobs.start_passing_on(
-            &mut self.edge.pool,
+        let (number, frees) = (self.homes.dead_letters.next_number(), source.occupied().frees());
+        self.homes.dead_letters.await_reports(number, source, 1, false);
+        self.shard.jobs.start_passing_on(
+            &mut self.shard.pool,
             packed,
             Terms { number: Some(number), ..terms },
             targets,
@@ -261,22 +267,22 @@ impl Broker {
     pub(crate) fn give_turn_away(&mut self, from: ChannelRef, bytes: usize) {
         let max = self.waiting_bytes_max();
         match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.give_turn_away(id, bytes, max),
-            Sender::Queue(queue) => self.edge.dead_letters.give_turn_away(queue, bytes, max),
+            Sender::Exchange(id) => self.homes.delayed.give_turn_away(id, bytes, max),
+            Sender::Queue(queue) => self.homes.dead_letters.give_turn_away(queue, bytes, max),
         }
     }
 
     /// Bytes of messages on their way to very many queues that may wait, above which they keep their turns.
     fn waiting_bytes_max(&self) -> usize {
-        self.edge.loan.obtainable / WAITING_PART
+        self.shard.loan.obtainable / WAITING_PART
     }
 
     /// Very many queues have what was passed on to them: the next message of those who sent it may
     /// follow.
     pub(crate) fn passed_on(&mut self, from: ChannelRef) {
         match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.passed(id),
-            Sender::Queue(queue) => self.edge.dead_letters.passed(queue),
+            Sender::Exchange(id) => self.homes.delayed.passed(id),
+            Sender::Queue(queue) => self.homes.dead_letters.passed(queue),
         }
     }
 
@@ -284,15 +290,15 @@ impl Broker {
     /// then, is in its queues: the next ones may follow.
     pub(crate) fn set_aside_over(&mut self, from: ChannelRef) {
         match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.set_aside_over(id),
-            Sender::Queue(queue) => self.edge.dead_letters.set_aside_over(queue),
+            Sender::Exchange(id) => self.homes.delayed.set_aside_over(id),
+            Sender::Queue(queue) => self.homes.dead_letters.set_aside_over(queue),
         }
     }
 
     /// Whether an earlier letter of the same queue was set aside while one of its queues moved, and has had
     /// no room since: this one is not to overtake it.
     fn is_behind_set_aside(&self, letter: &DeadLetter) -> bool {
-        if self.postponed.is_empty() || letter.is_under_way() {
+        if self.homes.postponed.is_empty() || letter.is_under_way() {
             return false;
         }
         let queue = letter.source.queue;
@@ -302,8 +308,8 @@ impl Broker {
 
     /// Whether dead letters of a queue of this shard that were set aside wait for room.
     pub(crate) fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
-        let mut senders = letters_of(self.edge.shard, queue).into_iter();
-        senders.any(|sender| self.postponed.has_from(sender))
+        let mut senders = letters_of(self.shard.id, queue).into_iter();
+        senders.any(|sender| self.homes.postponed.has_from(sender))
     }
 
     /// What a message takes in the log that it is passed on from by this shard, until its queues have it.
@@ -311,9 +317,9 @@ impl Broker {
         match terms.number {
             Some(number)
                 if terms.from.connection == LETTERS_CONNECTION
-                    && terms.from.shard == self.edge.shard =>
+                    && terms.from.shard == self.shard.id =>
             {
-                self.edge.dead_letters.occupied(terms.from, number)
+                self.homes.dead_letters.occupied(terms.from, number)
             }
             _ => Occupied::default(),
         }
@@ -323,7 +329,7 @@ impl Broker {
     pub(crate) fn settle_source(&mut self, now: Now, source: Source) {
         let (body, left) = (source.entry.place.body(), self.leave_source(now, &source));
         if let Some(body) = body {
-            self.edge.pool.release(body);
+            self.shard.pool.release(body);
         } else if let Some((lane, log)) = left {
             log.settle(lane, &source.entry);
         }
@@ -340,20 +346,20 @@ impl Broker {
     /// A message is not on its way any more. Where it lies in a log, as long as its queue or exchange is there: with
     /// that the lane went, and its number may mean another one.
     fn leave_source(&mut self, now: Now, source: &Source) -> Option<(LaneSlot, &mut Log)> {
-        self.delayed.settled(source.queue, source.log, source.entry.seq);
+        self.homes.delayed.settled(source.queue, source.log, source.entry.seq);
         let home = self.home_slot(source.queue, u32::MAX);
         if let Some(home) = home {
             let settled = command::LetterSettled { bytes: source.entry.bytes };
-            self.homes[home as usize].queue.apply(now, settled, &mut NoSink);
+            self.homes.queues[home as usize].queue.apply(now, settled, &mut NoSink);
         }
-        let is_here = home.is_some() || self.delayed.holds(source.queue);
+        let is_here = home.is_some() || self.homes.delayed.holds(source.queue);
         let lane = source.lane.filter(|_| is_here)?;
         Some((lane, self.journal.log(source.log)?))
     }
 
     /// Whether a queue reports what it has: it is elsewhere, or on its way.
     fn is_far(&self, target: &Target) -> bool {
-        target.home != self.edge.shard || self.migrations.rests(target.queue).is_some()
+        target.home != self.shard.id || self.homes.migrations.rests(target.queue).is_some()
     }
 
     /// So many queues elsewhere say what became of dead letters.
@@ -366,7 +372,7 @@ impl Broker {
         receipt: Receipt,
     ) {
         for number in first..=last {
-            if let Some(source) = self.edge.dead_letters.report(to, number, queues, receipt) {
+            if let Some(source) = self.homes.dead_letters.report(to, number, queues, receipt) {
                 self.settle_source(now, source);
             }
         }
@@ -386,7 +392,7 @@ impl Broker {
         let vhost = info.vhost;
         let place = letter.source.entry.place;
         let view = match (place.body(), place.position()) {
-            (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
+            (Some(body), _) => MessageView::unpack(self.shard.pool.get(body)),
             (None, at) => self.journal.view(letter.source.log, at?)?,
         };
         let old_exchange = core::str::from_utf8(view.exchange).ok()?;
@@ -404,7 +410,7 @@ impl Broker {
         let key = own_key.unwrap_or(old_key);
         let (mut targets, mut is_too_far) = (Vec::new(), false);
         if is_asked {
-            let mut routes = core::mem::take(&mut self.routes);
+            let mut routes = core::mem::take(&mut self.shard.routes);
             routes.clear();
             let copies = further_keys(&properties);
             self.directory.route_dead_letter(
@@ -412,13 +418,13 @@ impl Broker {
                 &exchange,
                 RoutingKeys { first: key, further: &copies },
                 PropertiesRef(&properties),
-                &mut self.rng,
+                &mut self.shard.rng,
                 &mut routes,
             );
-            self.edge.effort.spend(routes.steps());
+            self.shard.effort.spend(routes.steps());
             resolve(&routes, &mut targets);
             is_too_far = routes.are_too_far();
-            self.routes = routes;
+            self.shard.routes = routes;
         }
         end_cycles(&self.directory, letter, death.queue, &properties, &mut targets, out);
         let view = MessageView {
@@ -433,7 +439,7 @@ impl Broker {
         if !targets.is_empty() || !is_asked {
             view.append_packed(&mut packed);
         }
-        self.edge.effort.spend_on_queues(cost_of(&packed, 0));
+        self.shard.effort.spend_on_queues(cost_of(&packed, 0));
         if is_too_far {
             self.tell_too_far(now, &exchange, out);
         }

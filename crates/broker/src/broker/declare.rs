@@ -31,7 +31,7 @@ impl Broker {
         let name = clean_name(declare.exchange).into_owned();
         let answer = (!declare.no_wait).then_some(Done::ExchangeDeclared);
         if declare.passive {
-            let user = &self.edge.connections[at.slot as usize].user;
+            let user = &self.sessions.connections[at.slot as usize].user;
             check_not_default(&name)?;
             self.directory.find_exchange(at.vhost, &name)?;
             self.authorize_passive(user, at, "exchange", &name)?;
@@ -119,7 +119,7 @@ impl Broker {
         asked: Asked,
         out: &mut Outbox,
     ) -> Outcome {
-        let user = &self.edge.connections[at.slot as usize].user;
+        let user = &self.sessions.connections[at.slot as usize].user;
         self.directory.authorize_request(user, &request)?;
         if let Checked::Already(_) = self.directory.check(&request)? {
             self.answer_done(at, done, out);
@@ -149,7 +149,7 @@ impl Broker {
         let cleaned = clean_name(declare.queue);
         if declare.passive {
             let name: Box<str> = self.queue_name(at, &cleaned)?;
-            let user = &self.edge.connections[at.slot as usize].user;
+            let user = &self.sessions.connections[at.slot as usize].user;
             let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
             self.authorize_passive(user, at, "queue", &name)?;
             let id = info.id;
@@ -161,8 +161,8 @@ impl Broker {
         }
         let server_named = cleaned.is_empty();
         let name: String =
-            if server_named { self.names.name("amq.gen-") } else { cleaned.into_owned() };
-        let connection = &self.edge.connections[at.slot as usize];
+            if server_named { self.sessions.names.name("amq.gen-") } else { cleaned.into_owned() };
+        let connection = &self.sessions.connections[at.slot as usize];
         let request = Request::DeclareQueue {
             vhost: at.vhost.into(),
             name: name.clone(),
@@ -171,7 +171,7 @@ impl Broker {
             exclusive: declare.exclusive.then_some(at.channel.connection),
             auto_delete: declare.auto_delete,
             arguments: declare.arguments.to_owned(),
-            declared_on: self.edge.shard,
+            declared_on: self.shard.id,
             user: connection.user.to_string(),
         };
         self.directory.authorize_request(&connection.user, &request)?;
@@ -210,15 +210,15 @@ impl Broker {
         declare: &DeclareQueue<'_>,
         out: &mut Outbox,
     ) -> Outcome {
-        let of = address(&self.settings.secret, declare.queue);
+        let of = address(&self.shard.settings.secret, declare.queue);
         if let Some(of) = of
-            && of.shard != self.edge.shard
+            && of.shard != self.shard.id
             && of.shard.index() < out.mail.shards()
         {
             let name = declare.queue.into();
             let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
-            self.edge.connections[at.slot as usize].touch(of.shard);
+            self.sessions.connections[at.slot as usize].touch(of.shard);
             let mail = Mail::FindReplyConsumer { of, from: at.channel };
             out.mail[of.shard.index()].items.push(mail);
             return Ok(());
@@ -237,7 +237,7 @@ impl Broker {
 
     /// Whether a channel of this shard consumes replies.
     fn has_reply_consumer(&mut self, of: ChannelRef) -> bool {
-        self.edge.connection(of.connection, u32::MAX).is_some_and(|(_, connection)| {
+        self.sessions.connection(of.connection, u32::MAX).is_some_and(|(_, connection)| {
             connection.incarnation(of.channel).is_some_and(|c| c.reply_consumer.is_some())
         })
     }
@@ -277,7 +277,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Outcome {
         let name = self.queue_name(at, queue)?;
-        let user = &self.edge.connections[at.slot as usize].user;
+        let user = &self.sessions.connections[at.slot as usize].user;
         let resource = Resource::Queue(&name);
         self.directory.accounts().authorize(user, at.vhost, Access::Configure, resource)?;
         let Some(_) = self.directory.queue(at.vhost, &name) else {
@@ -305,7 +305,7 @@ impl Broker {
 
     /// A queue that the user may read from.
     pub(crate) fn readable_queue(&self, at: At, name: &str) -> Result<(QueueId, ShardId), Refusal> {
-        let user = &self.edge.connections[at.slot as usize].user;
+        let user = &self.sessions.connections[at.slot as usize].user;
         self.directory.accounts().authorize(user, at.vhost, Access::Read, Resource::Queue(name))?;
         let info = self.directory.find_queue(at.vhost, name, at.channel.connection)?;
         Ok((info.id, info.home))
@@ -316,7 +316,7 @@ impl Broker {
         if !name.is_empty() {
             return Ok(clean_name(name).into());
         }
-        let connection = &self.edge.connections[at.slot as usize];
+        let connection = &self.sessions.connections[at.slot as usize];
         connection
             .channel(at.channel.number())
             .and_then(|channel| channel.last_queue.clone())
@@ -324,7 +324,7 @@ impl Broker {
     }
 
     pub(crate) fn remember_queue(&mut self, at: At, name: &str) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.last_queue.as_deref() != Some(name)
         {

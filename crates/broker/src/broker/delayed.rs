@@ -30,7 +30,7 @@ impl Broker {
     /// How many messages delayed exchanges hold back in memory on this shard.
     #[must_use]
     pub fn delayed_in_memory(&self) -> usize {
-        self.delayed.pooled()
+        self.homes.delayed.pooled()
     }
 
     /// Holds a message back. The log that was given it, if it has to be durable.
@@ -47,13 +47,13 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<Option<u16>, AppendError> {
         let survives = persistent && self.directory.holding(id).is_some_and(|info| info.durable);
-        let where_to = (&mut self.journal, &mut self.edge.pool);
-        self.delayed.hold_back(now, (id, later), view, survives, where_to, &mut out.disk)
+        let where_to = (&mut self.journal, &mut self.shard.pool);
+        self.homes.delayed.hold_back(now, (id, later), view, survives, where_to, &mut out.disk)
     }
 
     /// An exchange is gone with what it held back.
     pub(crate) fn drop_holding(&mut self, id: QueueId) {
-        self.delayed.drop_holding(id);
+        self.homes.delayed.drop_holding(id);
         for log in 0..self.journal.len() as u16 {
             self.journal.drop_queue(log, id);
             self.queue_left(id, log);
@@ -62,32 +62,32 @@ impl Broker {
 
     /// A slice of what delayed messages need.
     pub(super) fn work_on_delayed(&mut self, now: Now, out: &mut Outbox) {
-        self.delayed.release_dropped(&mut self.edge.pool);
-        self.delayed.list_some(now, &mut self.journal, &mut out.disk);
+        self.homes.delayed.release_dropped(&mut self.shard.pool);
+        self.homes.delayed.list_some(now, &mut self.journal, &mut out.disk);
         self.release_delayed(now, out);
     }
 
     /// Publishes the delayed messages that are due, a slice of them.
     fn release_delayed(&mut self, now: Now, out: &mut Outbox) {
         let (mut bytes, mut targets) = (0, 0);
-        let before = self.edge.effort.used();
+        let before = self.shard.effort.used();
         for _ in 0..RELEASED_AT_ONCE_MAX {
-            let effort = as_queues(self.edge.effort.used() - before);
+            let effort = as_queues(self.shard.effort.used() - before);
             let is_full = bytes > RELEASED_BYTES_MAX || targets.max(effort) > TARGETS_AT_ONCE_MAX;
-            if is_full || !self.delayed.can_release(&self.conditions(out)) {
+            if is_full || !self.homes.delayed.can_release(&self.conditions(out)) {
                 return;
             }
-            let Some(due) = self.delayed.next_due(now) else { return };
+            let Some(due) = self.homes.delayed.next_due(now) else { return };
             let id = due.exchange;
-            if self.postponed.has_from(delayed_of(self.edge.shard, id)) {
-                self.delayed.let_first_wait_behind_set_aside();
+            if self.homes.postponed.has_from(delayed_of(self.shard.id, id)) {
+                self.homes.delayed.let_first_wait_behind_set_aside();
                 continue;
             }
-            match self.delayed.look_up(now, &due, &mut self.journal, &mut out.disk) {
+            match self.homes.delayed.look_up(now, &due, &mut self.journal, &mut out.disk) {
                 Found::Ready => {}
                 Found::Pending => return,
                 Found::Lost => {
-                    let Some(source) = self.delayed.take_first() else { return };
+                    let Some(source) = self.homes.delayed.take_first() else { return };
                     self.keep_source(now, &source);
                     continue;
                 }
@@ -97,20 +97,20 @@ impl Broker {
             let occupied = due.occupied;
             let routed = self.route_delayed(now, &due, out);
             if let Some((packed, targets, terms)) = &routed {
-                if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass(id) {
-                    self.delayed.let_first_wait_for_turn();
+                if targets.len() > TARGETS_AT_ONCE_MAX && !self.homes.delayed.may_pass(id) {
+                    self.homes.delayed.let_first_wait_for_turn();
                     continue;
                 }
                 let room = self.room_to_release(packed, targets, terms.persistent, occupied);
                 let wish = match room {
                     Room::Now => self.wish_to_stay_behind(id, packed, targets, terms, occupied),
-                    Room::Later(need) => self.delayed.wish_of_first(need, occupied.frees()),
+                    Room::Later(need) => self.homes.delayed.wish_of_first(need, occupied.frees()),
                     Room::Never(_) => None,
                 };
                 if let Some(wish) = wish {
                     let queues = first(targets).iter().map(|target| target.queue).collect();
                     let is_full = self.journal.is_full(wish.logs());
-                    self.delayed.let_first_wait(wish, queues, is_full);
+                    self.homes.delayed.let_first_wait(wish, queues, is_full);
                     continue;
                 }
                 if let Room::Never(bytes) = room
@@ -119,12 +119,12 @@ impl Broker {
                     self.tell_delayed_too_large(id, bytes, out);
                 }
             }
-            let Some(source) = self.delayed.take_first() else { return };
+            let Some(source) = self.homes.delayed.take_first() else { return };
             match routed {
                 Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();
                     if found.len() > TARGETS_AT_ONCE_MAX {
-                        self.delayed.pass(id);
+                        self.homes.delayed.pass(id);
                     }
                     self.journal.set_passing(occupied.frees(), true);
                     self.pass_on(now, source, &packed, &found, terms, out);
@@ -161,17 +161,17 @@ impl Broker {
         terms: &Terms,
         occupied: Occupied,
     ) -> Option<Wish> {
-        if !self.delayed.has_roomless(id) {
+        if !self.homes.delayed.has_roomless(id) {
             return None;
         }
         let incoming = Incoming::new(MessageView::unpack(packed));
         let (mut spilling, targets) = (Vec::new(), first(targets));
         let need = self.need_to_pass_on(&incoming, terms.persistent, targets, &mut spilling)?;
-        let wish = self.delayed.wish_of_first(need, occupied.frees())?;
-        if !self.delayed.is_behind(id, wish) {
+        let wish = self.homes.delayed.wish_of_first(need, occupied.frees())?;
+        if !self.homes.delayed.is_behind(id, wish) {
             return None;
         }
-        self.spilling.extend(spilling);
+        self.homes.spilling.extend(spilling);
         Some(wish)
     }
 
@@ -190,13 +190,13 @@ impl Broker {
         if !persistent || !is_durable || !self.journal.is_on() {
             return Ok(0);
         }
-        let mut targets = core::mem::take(&mut self.targets);
+        let mut targets = core::mem::take(&mut self.shard.targets);
         targets.clear();
-        resolve(&self.routes, &mut targets);
+        resolve(&self.shard.routes, &mut targets);
         let incoming = Incoming::new(*view);
         let (queues, mut spilling) = (first(&targets).len(), Vec::new());
         let need = self.need_to_pass_on(&incoming, persistent, first(&targets), &mut spilling);
-        self.targets = targets;
+        self.shard.targets = targets;
         if need.is_none() {
             return Ok(0);
         }
@@ -235,7 +235,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>, Terms)> {
         let view = match (due.place.body(), due.place.position()) {
-            (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
+            (Some(body), _) => MessageView::unpack(self.shard.pool.get(body)),
             (None, at) => self.journal.view(due.log, at?)?,
         };
         let vhost = self.directory.holding(due.exchange)?.vhost;
@@ -243,30 +243,30 @@ impl Broker {
         let exchange = core::str::from_utf8(view.exchange).ok()?;
         let first = core::str::from_utf8(view.routing_key).ok()?;
         let further = further_keys(view.properties);
-        let mut routes = core::mem::take(&mut self.routes);
+        let mut routes = core::mem::take(&mut self.shard.routes);
         routes.clear();
         self.directory.route_dead_letter(
             vhost,
             exchange,
             RoutingKeys { first, further: &further },
             properties,
-            &mut self.rng,
+            &mut self.shard.rng,
             &mut routes,
         );
-        self.edge.effort.spend(routes.steps());
+        self.shard.effort.spend(routes.steps());
         let mut targets = Vec::new();
         resolve(&routes, &mut targets);
         let terms = Terms {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            from: delayed_of(self.edge.shard, due.exchange),
+            from: delayed_of(self.shard.id, due.exchange),
             number: None,
         };
         let mut packed = Vec::new();
         view.append_packed(&mut packed);
-        self.routes = routes;
-        if self.routes.are_too_far()
+        self.shard.routes = routes;
+        if self.shard.routes.are_too_far()
             && let Ok(exchange) = core::str::from_utf8(MessageView::unpack(&packed).exchange)
         {
             self.tell_too_far(now, exchange, out);

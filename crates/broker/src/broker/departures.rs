@@ -5,9 +5,9 @@ use lepus_base::{ConnectionId, Now, ShardId};
 use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::departure::Departure;
-use crate::edge::connection_name;
 use crate::mail::{Attachment, Mail};
 use crate::outbox::{ConnectionSlot, Outbox};
+use crate::sessions::connection_name;
 
 impl Broker {
     /// Has a connection go to another shard as soon as it can, for the reason `why`, which the log
@@ -21,17 +21,17 @@ impl Broker {
         why: &str,
         out: &mut Outbox,
     ) -> bool {
-        self.edge.now = now;
-        if !self.may_send_to(to) || !self.departures.may_begin(id) {
+        self.shard.now = now;
+        if !self.may_send_to(to) || !self.sessions.departures.may_begin(id) {
             return false;
         }
-        let Some((slot, connection)) = self.edge.connection(id, u32::MAX) else { return false };
+        let Some((slot, connection)) = self.sessions.connection(id, u32::MAX) else { return false };
         if !connection.may_leave_to(to) {
             return false;
         }
         let detaches = !connection.attachments().is_empty();
-        self.edge.pause(slot, Cause::Move, out);
-        let number = self.departures.begin(now, (slot, id), to, why, detaches);
+        self.sessions.pause(&mut self.shard, slot, Cause::Move, out);
+        let number = self.sessions.departures.begin(now, (slot, id), to, why, detaches);
         if detaches {
             let mail = Mail::DetachConsumers { connection: id, number };
             out.mail[to.index()].items.push(mail);
@@ -42,31 +42,31 @@ impl Broker {
     /// Whether anything may be sent to shard `to` for good: it is another one, and the broker does
     /// not stop.
     pub(crate) fn may_send_to(&self, to: ShardId) -> bool {
-        to != self.edge.shard && to.0 < self.settings.shards && !self.stopping
+        to != self.shard.id && to.0 < self.shard.settings.shards && !self.shard.stopping
     }
 
     /// Brings departures forward, at the end of a cycle.
     pub(crate) fn depart(&mut self, now: Now, out: &mut Outbox) {
-        if self.departures.has_waiting() && self.has_applied_mail() {
-            for (from, connection, number) in self.departures.take_waiting() {
+        if self.sessions.departures.has_waiting() && self.has_applied_mail() {
+            for (from, connection, number) in self.sessions.departures.take_waiting() {
                 out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
             }
         }
-        for mut departure in self.departures.take_all() {
+        for mut departure in self.sessions.departures.take_all() {
             let (slot, id) = departure.connection();
             if self.bring_forward(now, &mut departure, out) {
-                self.departures.keep(departure);
-            } else if self.edge.connection_at(slot, id).is_some() {
-                self.edge.resume(slot, Cause::Move, out);
+                self.sessions.departures.keep(departure);
+            } else if self.sessions.connection_at(slot, id).is_some() {
+                self.sessions.resume(&mut self.shard, slot, Cause::Move, out);
             }
         }
     }
 
     /// False when the departure is over.
     fn bring_forward(&mut self, now: Now, departure: &mut Departure, out: &mut Outbox) -> bool {
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let (slot, id) = departure.connection();
-        let Some(connection) = self.edge.connection_at(slot, id) else { return false };
+        let Some(connection) = self.sessions.connection_at(slot, id) else { return false };
         if connection.end.is_some() || connection.gone {
             return false;
         }
@@ -77,14 +77,14 @@ impl Broker {
                 out.mail[departure.to().index()].items.push(mail);
             }
             departure.tell_end(&connection_name(connection), own, out);
-            self.edge.counters.moves_given_up += 1;
+            self.shard.counters.moves_given_up += 1;
             return false;
         }
         if departure.is_detaching() || !connection.is_quiet() {
             return true;
         }
         if departure.is_draining() {
-            if !self.migrations.is_idle() {
+            if !self.homes.migrations.is_idle() {
                 // What it said may wait for a queue that is on its way.
                 return true;
             }
@@ -112,11 +112,11 @@ impl Broker {
         out: &mut Outbox,
     ) {
         // Nothing is delivered to it, and all deliveries are on their way to the client.
-        self.edge.remote_windows.remove(&connection);
+        self.homes.remote.windows.remove(&connection);
         if self.has_applied_mail() {
             out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
         } else {
-            self.departures.wait(from, connection, number);
+            self.sessions.departures.wait(from, connection, number);
         }
     }
 
@@ -128,8 +128,8 @@ impl Broker {
         number: u64,
         out: &mut Outbox,
     ) {
-        if !self.edge.detached.contains(&connection) {
-            self.edge.detached.push(connection);
+        if !self.homes.remote.detached.contains(&connection) {
+            self.homes.remote.detached.push(connection);
         }
         out.mail[from.index()].items.push(Mail::ConsumersDetached { number });
     }
@@ -142,7 +142,7 @@ impl Broker {
         consumers: &[Attachment],
         out: &mut Outbox,
     ) {
-        self.edge.detached.retain(|detached| *detached != connection);
+        self.homes.remote.detached.retain(|detached| *detached != connection);
         for consumer in consumers {
             self.resume_consumer(now, consumer.queue, u32::MAX, consumer.key, out);
         }

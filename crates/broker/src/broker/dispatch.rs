@@ -11,13 +11,13 @@ use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, Tx};
 use crate::connection::ConnectionEnd;
-use crate::edge::connection_name;
 use crate::effort::METHOD_STEPS;
 use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::parked::{self, Parked, park_operation, park_publish};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Asked, Closing, Done, Event, Operation, Publish};
+use crate::sessions::connection_name;
 
 /// Parked frames of one channel handled in one go.
 const REPLAY_AT_ONCE_MAX: usize = 512;
@@ -34,11 +34,11 @@ impl Broker {
                 self.on_publish(now, at, publish.as_ref(), out);
             }
             Event::Operation { channel: 0, operation, asked, .. } => {
-                self.edge.effort.spend(METHOD_STEPS);
+                self.shard.effort.spend(METHOD_STEPS);
                 self.connection_operation(now, slot, &operation, asked, out);
             }
             Event::Operation { channel, operation: Operation::OpenChannel, .. } => {
-                self.edge.effort.spend(METHOD_STEPS);
+                self.shard.effort.spend(METHOD_STEPS);
                 self.channel_open(now, slot, channel, out);
             }
             Event::Operation { channel, operation, asked, frame } => match self.at(slot, channel) {
@@ -51,7 +51,7 @@ impl Broker {
                 let Some(at) = self.at(slot, channel) else {
                     return self.unknown_channel(now, slot, channel, asked, out);
                 };
-                let limit = self.settings.server.body_bytes_max;
+                let limit = self.shard.settings.server.body_bytes_max;
                 let text =
                     format!("message size {size} is larger than configured max size {limit}");
                 let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
@@ -63,7 +63,7 @@ impl Broker {
             Event::CloseOk => out.close.push(ConnectionSlot(slot)),
             Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
             Event::Disconnect => {
-                let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+                let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
                 let reason = connection.session.disconnect_reason();
                 let text = format!("{}: {reason}", connection_name(connection));
                 out.log(Severity::Warning, "connection-refused", text);
@@ -84,7 +84,7 @@ impl Broker {
         let name = match operation {
             Operation::UpdateSecret => {
                 // Users with passwords of our own keep their rights whatever the secret.
-                return self.edge.answer(slot, 0, &Answer::Done(Done::SecretUpdated), out);
+                return self.sessions.answer(slot, 0, &Answer::Done(Done::SecretUpdated), out);
             }
             Operation::Unknown { name } => name,
             _ => "this",
@@ -95,13 +95,13 @@ impl Broker {
     }
 
     fn at(&self, slot: u32, number: u16) -> Option<At> {
-        let connection = self.edge.connections.get(slot as usize)?;
+        let connection = self.sessions.connections.get(slot as usize)?;
         let channel = connection.channel(number)?;
         Some(At {
             slot,
             vhost: connection.vhost,
             channel: ChannelRef {
-                shard: self.edge.shard,
+                shard: self.shard.id,
                 connection: connection.id,
                 channel: channel.key,
             },
@@ -126,8 +126,8 @@ impl Broker {
     }
 
     fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
-        let limit = self.edge.limits.parked_bytes_max;
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let limit = self.shard.limits.parked_bytes_max;
+        let connection = &mut self.sessions.connections[at.slot as usize];
         if connection.end.is_some() {
             return;
         }
@@ -157,8 +157,8 @@ impl Broker {
         frame: &[u8],
         out: &mut Outbox,
     ) {
-        let limit = self.edge.limits.parked_bytes_max;
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let limit = self.shard.limits.parked_bytes_max;
+        let connection = &mut self.sessions.connections[at.slot as usize];
         if connection.end.is_some() {
             return;
         }
@@ -168,7 +168,7 @@ impl Broker {
                 Operation::ChannelClosed => self.channel_close_ok(at),
                 Operation::CloseChannel => {
                     let answer = Answer::Done(Done::ChannelClosed);
-                    self.edge.answer(at.slot, at.channel.number(), &answer, out);
+                    self.sessions.answer(at.slot, at.channel.number(), &answer, out);
                 }
                 _ => {}
             }
@@ -213,7 +213,7 @@ impl Broker {
         if let Operation::Settle { number, several, outcome } = *operation {
             return self.settle(now, at, number, several, outcome, out);
         }
-        self.edge.effort.spend(METHOD_STEPS);
+        self.shard.effort.spend(METHOD_STEPS);
         match *operation {
             Operation::Settle { .. } => unreachable!("it is settled"),
             Operation::Prefetch { bytes, messages, is_shared } => {
@@ -268,7 +268,7 @@ impl Broker {
     }
 
     fn confirm_select(&mut self, at: At, no_wait: bool, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.tx.is_some() {
             let text = "cannot switch from tx to confirm mode";
@@ -285,7 +285,7 @@ impl Broker {
     }
 
     fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.confirms.is_some() {
             let text = "cannot switch from confirm to tx mode";
@@ -297,7 +297,7 @@ impl Broker {
     }
 
     fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let taken = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.tx.as_mut())
@@ -318,28 +318,30 @@ impl Broker {
 
     fn tx_rollback(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
         let tx = self.take_tx(at)?;
-        let held = self.jobs.discard_tx(tx);
+        let held = self.shard.jobs.discard_tx(tx);
         self.put_back(now, at, held, out);
         Ok(())
     }
 
     /// Puts a channel on the list of those whose parked frames can be handled.
     pub(crate) fn unpark(&mut self, slot: u32, channel: ChannelRef) {
-        let Some(connection) = self.edge.connection_at(slot, channel.connection) else { return };
+        let Some(connection) = self.sessions.connection_at(slot, channel.connection) else {
+            return;
+        };
         let Some(parked) = connection.incarnation(channel.channel) else { return };
         if !parked.parked.is_empty() && !parked.unparking {
             parked.unparking = true;
-            self.edge.follow_ups.unpark(slot, channel.connection, channel.channel);
+            self.sessions.follow_ups.unpark(slot, channel.connection, channel.channel);
         }
     }
 
     /// Handles frames that were parked behind questions that are answered now.
     pub(crate) fn replay_parked(&mut self, now: Now, out: &mut Outbox) {
-        for _ in 0..self.edge.follow_ups.channels_to_unpark() {
-            if self.edge.effort.is_used_up() {
+        for _ in 0..self.sessions.follow_ups.channels_to_unpark() {
+            if self.shard.effort.is_used_up() {
                 return;
             }
-            let Some((slot, id, key)) = self.edge.follow_ups.next_to_unpark() else { return };
+            let Some((slot, id, key)) = self.sessions.follow_ups.next_to_unpark() else { return };
             self.replay_channel(now, slot, id, key, out);
         }
     }
@@ -352,8 +354,8 @@ impl Broker {
         key: u64,
         out: &mut Outbox,
     ) {
-        let shard = self.edge.shard;
-        let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        let shard = self.shard.id;
+        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
         let vhost = connection.vhost;
         let is_silent = connection.is_silent;
         let Some(channel) = connection.incarnation(key) else { return };
@@ -367,19 +369,19 @@ impl Broker {
         let at = At { slot, vhost, channel: ChannelRef { shard, connection: id, channel: key } };
         let mut place = 0;
         for _ in 0..REPLAY_AT_ONCE_MAX {
-            let Some(connection) = self.edge.connection_at(slot, id) else { return };
+            let Some(connection) = self.sessions.connection_at(slot, id) else { return };
             let Some(channel) = connection.incarnation(key) else { break };
             if channel.ending.is_some() || channel.pending.is_some() || place >= parked.len() {
                 break;
             }
-            if self.must_wait(slot, out) || self.edge.effort.is_used_up() {
+            if self.must_wait(slot, out) || self.shard.effort.is_used_up() {
                 break;
             }
             let Some(used) = self.replay_one(now, at, &parked[place..], out) else { break };
             self.carry_own_mail(now, out);
             place += used;
         }
-        let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
         let ending = connection.incarnation(key).map(|channel| channel.ending);
         if ending == Some(Some(Ending::ByBroker)) {
             answer_parked_close(connection, at, &parked[place..], out);
@@ -404,20 +406,20 @@ impl Broker {
                 && let Some(channel) = connection.incarnation(key)
             {
                 channel.unparking = true;
-                self.edge.follow_ups.unpark(slot, id, key);
+                self.sessions.follow_ups.unpark(slot, id, key);
             }
         }
-        self.edge.recount(slot);
+        self.sessions.recount(&mut self.shard, slot);
         self.resume_parked(slot, out);
     }
 
     /// Reads a connection again that was paused for its parked frames, once there are few.
     pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
-        let limit = self.edge.limits.parked_bytes_max / 2;
-        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let limit = self.shard.limits.parked_bytes_max / 2;
+        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
         let is_paused = connection.paused.has(Cause::Parked);
         if is_paused && connection.parked_bytes <= limit {
-            self.edge.resume(slot, Cause::Parked, out);
+            self.sessions.resume(&mut self.shard, slot, Cause::Parked, out);
         }
     }
 
@@ -427,7 +429,7 @@ impl Broker {
         match parked {
             Parked::End => self.end_channel(now, at, Ending::ByConnection, out),
             Parked::Operation(frame) => {
-                let connection = self.edge.connections.get(at.slot as usize)?;
+                let connection = self.sessions.connections.get(at.slot as usize)?;
                 let (operation, asked) = connection
                     .session
                     .operation(frame)

@@ -22,17 +22,17 @@ const ORPHANS_AT_ONCE_MAX: usize = 1024;
 impl Broker {
     /// Slices of what ends.
     pub(crate) fn work_on_ends(&mut self, now: Now, out: &mut Outbox) {
-        self.ends.renew();
-        while let Some(end) = self.ends.next() {
+        self.sessions.ends.renew();
+        while let Some(end) = self.sessions.ends.next() {
             self.go_on_ending(now, end, out);
         }
-        self.ends.renew();
+        self.sessions.ends.renew();
     }
 
     /// A slice of one end.
     fn go_on_ending(&mut self, now: Now, mut end: End, out: &mut Outbox) {
-        let enough = self.ends.begin_slice();
-        while self.ends.take_step(enough) {
+        let enough = self.sessions.ends.begin_slice();
+        while self.sessions.ends.take_step(enough) {
             let is_done = match &mut end {
                 End::Channel { at, next } => self.ask_next_cancel(now, *at, next, out),
                 End::Connection(parting) => self.end_next(now, parting, out),
@@ -42,15 +42,15 @@ impl Broker {
                 return;
             }
         }
-        self.ends.put_off(end);
+        self.sessions.ends.put_off(end);
     }
 
     /// Takes steps for `work` on something that ends, as far as there are some left.
     pub(super) fn with_end_steps(&mut self, work: impl FnOnce(&mut Broker, &mut usize)) {
-        let before = self.ends.steps();
+        let before = self.sessions.ends.steps();
         let mut steps = before;
         work(self, &mut steps);
-        self.ends.spend(before - steps);
+        self.sessions.ends.spend(before - steps);
     }
 
     /// An ending channel begins to cancel its consumers.
@@ -63,7 +63,7 @@ impl Broker {
 
     /// Asks the home of a channel's next consumer to remove it. Whether there was none left.
     fn ask_next_cancel(&mut self, now: Now, at: At, next: &mut usize, out: &mut Outbox) -> bool {
-        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
+        let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
             return true;
         };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
@@ -84,7 +84,7 @@ impl Broker {
 
     /// The homes of all consumers of an ending channel are asked, if it had any.
     pub(crate) fn consumers_asked(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         // Behind the questions, so that they do not come again.
         let subscriptions = channel.subscriptions.take();
@@ -108,7 +108,7 @@ impl Broker {
 
     /// The channels of a connection and its exclusive queues begin to go.
     pub(crate) fn part(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         let id = connection.id;
         let queues = core::mem::take(&mut connection.exclusive_queues);
         let retired: Vec<u64> = connection.retired().map(|channel| channel.key).collect();
@@ -126,13 +126,13 @@ impl Broker {
     /// left.
     fn end_next(&mut self, now: Now, parting: &mut Parting, out: &mut Outbox) -> bool {
         let (slot, id) = parting.connection();
-        let Some(connection) = self.edge.connection_at(slot, id) else { return true };
+        let Some(connection) = self.sessions.connection_at(slot, id) else { return true };
         if let Some(key) = parting.next_channel(&connection.channels) {
             self.end_with_connection(now, slot, id, key, out);
             return false;
         }
         if let Some(queue) = parting.next_queue() {
-            let origin = Origin::Ending { shard: self.edge.shard, connection: id };
+            let origin = Origin::Ending { shard: self.shard.id, connection: id };
             self.ask_directory(origin, Request::DeleteQueue { id: queue }, out);
             return false;
         }
@@ -149,8 +149,8 @@ impl Broker {
         key: u64,
         out: &mut Outbox,
     ) {
-        let shard = self.edge.shard;
-        let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        let shard = self.shard.id;
+        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
         let (vhost, is_silent) = (connection.vhost, connection.is_silent);
         let Some(channel) = connection.incarnation(key) else { return };
         let to = ChannelRef { shard, connection: id, channel: key };
@@ -169,7 +169,7 @@ impl Broker {
     /// What was said on a channel before the end of its connection still holds: the end stands
     /// behind it.
     fn end_behind_parked(&mut self, at: At) {
-        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
+        let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
             return;
         };
         if connection.park_end(at.channel.channel) {
@@ -181,7 +181,8 @@ impl Broker {
     /// nothing any more: what is parked is dropped, and its consumers and deliveries go to others,
     /// who may make that room.
     pub(crate) fn end_lost(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
-        let Some((slot, connection)) = self.edge.connection(channel.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.sessions.connection(channel.connection, u32::MAX)
+        else {
             return;
         };
         let vhost = connection.vhost;
@@ -200,7 +201,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if !orphans.is_empty() {
-            self.edge.job_bytes += orphans.memory_bytes();
+            self.shard.job_bytes += orphans.memory_bytes();
             self.go_on_ending(now, End::Queue(queue, orphans), out);
         }
     }
@@ -215,7 +216,7 @@ impl Broker {
     ) -> bool {
         if let Some(consumer) = orphans.step() {
             self.forget_remote(consumer.key, queue, out);
-            if consumer.shard == self.edge.shard {
+            if consumer.shard == self.shard.id {
                 self.consumer_cancelled(now, consumer.key, queue, out);
             } else {
                 let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
@@ -223,7 +224,7 @@ impl Broker {
             }
         }
         if orphans.is_empty() {
-            self.edge.job_bytes -= orphans.memory_bytes();
+            self.shard.job_bytes -= orphans.memory_bytes();
         }
         orphans.is_empty()
     }
@@ -231,7 +232,7 @@ impl Broker {
     /// A consumer's tag is wanted for another one, or there is no room for one more on the channel:
     /// those of deleted queues that have yet to be told are, as if their turn had come.
     pub(crate) fn cancel_orphans(&mut self, now: Now, at: At, tag: Option<&str>, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let Some(all) = &channel.subscriptions else { return };
         let is_orphan = |queue: QueueId| self.directory.queue_by_id(queue).is_none();

@@ -31,19 +31,19 @@ impl Broker {
             self.set_pending(at, Pending::Route);
             Asker::Channel(at.channel)
         };
-        self.jobs.start_fanout(&mut self.edge.pool, asker, view, terms, targets, later);
+        self.shard.jobs.start_fanout(&mut self.shard.pool, asker, view, terms, targets, later);
     }
 
     /// Mails a message once to each other shard with queues that get it.
     fn mail_fanout(&mut self, fanout: &mut Fanout, out: &mut Outbox) {
-        let migrations = &self.migrations;
+        let migrations = &self.homes.migrations;
         let is_away = |queue| migrations.rests(queue).is_some();
-        let sent = fanout.mail(self.edge.shard, &self.edge.pool, is_away, out);
+        let sent = fanout.mail(self.shard.id, &self.shard.pool, is_away, out);
         let mut queues = 0;
         for &(shard, count) in &sent {
-            let counters = &mut self.edge.counters;
+            let counters = &mut self.shard.counters;
             counters.enqueued_remote += u64::from(count);
-            if is_near(&self.edge.near, shard) {
+            if is_near(&self.shard.near, shard) {
                 counters.enqueued_near += u64::from(count);
             }
             queues += count;
@@ -54,7 +54,7 @@ impl Broker {
         if let Some((to, number)) = fanout.terms().confirm() {
             self.expect_reports(to, number, queues);
         }
-        self.jobs.send_away(fanout.channel(), sent.len() as u32);
+        self.shard.jobs.send_away(fanout.channel(), sent.len() as u32);
     }
 
     /// One slice of a message's queues.
@@ -65,18 +65,18 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
-        if self.postponed.has_from(fanout.channel()) {
+        if self.homes.postponed.has_from(fanout.channel()) {
             // What was published before must not be overtaken.
             return Step::NeedsRoom(Job::Fanout(fanout), Need::default());
         }
         if fanout.is_unsent() {
             self.mail_fanout(&mut fanout, out);
         }
-        let mut here = core::mem::take(&mut self.targets);
+        let mut here = core::mem::take(&mut self.shard.targets);
         here.clear();
-        fanout.next_here(*budget, self.edge.shard, &mut here);
+        fanout.next_here(*budget, self.shard.id, &mut here);
         let step = self.serve_fanout(now, fanout, &here, budget, out);
-        self.targets = here;
+        self.shard.targets = here;
         step
     }
 
@@ -88,12 +88,12 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
-        let mut incoming = fanout.incoming(&mut self.edge.pool);
+        let mut incoming = fanout.incoming(&mut self.shard.pool);
         let (room, passes) = self.room_for_slice(&mut fanout, &incoming, here);
         if let Room::Later(need) = room {
             // To look at them is work, too.
             *budget = budget.saturating_sub(here.len().max(1));
-            incoming.finish(&mut self.edge.pool);
+            incoming.finish(&mut self.shard.pool);
             return Step::NeedsRoom(Job::Fanout(fanout), need);
         }
         self.journal.set_passing(passes, true);
@@ -105,13 +105,13 @@ impl Broker {
                 // Deleted meanwhile, with all that it held back.
                 Some(_) if self.directory.holding(here[0].queue).is_none() => Routed::default(),
                 Some(later) => {
-                    let packed = self.edge.pool.get(fanout.body()).to_vec();
+                    let packed = self.shard.pool.get(fanout.body()).to_vec();
                     let later = (here[0].queue, later);
                     self.delay_one(now, later, &MessageView::unpack(&packed), &terms, out)
                 }
                 None => self.enqueue_all(now, &mut incoming, here, terms, out),
             };
-            incoming.finish(&mut self.edge.pool);
+            incoming.finish(&mut self.shard.pool);
             fanout.learn(routed.receipt);
             if let Some((to, number)) = terms.confirm() {
                 self.expect_reports(to, number, routed.remote + routed.logs);
@@ -135,7 +135,7 @@ impl Broker {
     ) -> (Room, Option<u16>) {
         let persistent = fanout.terms().persistent;
         let room = self.room_for(incoming, persistent, here);
-        let (directory, delayed) = (&self.directory, &self.delayed);
+        let (directory, delayed) = (&self.directory, &self.homes.delayed);
         if room == Room::Now && fanout.waits_for_others(directory, delayed, &mut self.journal) {
             let need = Need { logs: LogSet::OWN, bytes: self.bytes_in_log(incoming, 1) };
             return (Room::Later(need), None);
@@ -157,10 +157,10 @@ impl Broker {
     }
 
     fn finish_fanout(&mut self, now: Now, fanout: Fanout, out: &mut Outbox) {
-        if self.jobs.is_away(fanout.channel()) {
+        if self.shard.jobs.is_away(fanout.channel()) {
             self.let_others_pass(&fanout);
         }
-        let ended = self.jobs.end_fanout(&mut self.edge.pool, fanout);
+        let ended = self.shard.jobs.end_fanout(&mut self.shard.pool, fanout);
         if let Some((to, number)) = ended.confirm {
             self.publish_reported(now, to, number, number, 1, ended.receipt);
         }
@@ -180,12 +180,12 @@ impl Broker {
 
     /// All queues of a shard, this one or another, have what was published to very many.
     pub(crate) fn fanned(&mut self, channel: ChannelRef) {
-        if !self.jobs.come_back(channel) {
+        if !self.shard.jobs.come_back(channel) {
             return;
         }
         if channel.connection == LETTERS_CONNECTION {
             self.passed_on(channel);
-        } else if !self.postponed.has_from(channel) {
+        } else if !self.homes.postponed.has_from(channel) {
             self.go_on_publishing(channel);
         }
     }
@@ -194,7 +194,7 @@ impl Broker {
     /// queue.
     pub(crate) fn pause_publishing(&mut self, channel: ChannelRef) {
         let Some(at) = self.find_channel(channel) else { return };
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         // It may wait for something else; that is seen to when it has come.
         if connection
             .incarnation(channel.channel)
@@ -208,13 +208,13 @@ impl Broker {
     pub(crate) fn resume_publishing(&mut self, channel: ChannelRef) {
         if channel.connection == LETTERS_CONNECTION {
             self.set_aside_over(channel);
-        } else if !self.jobs.has_fanout_of(channel) {
+        } else if !self.shard.jobs.has_fanout_of(channel) {
             self.go_on_publishing(channel);
         }
     }
 
     fn go_on_publishing(&mut self, channel: ChannelRef) {
-        if !self.jobs.end_fanning(channel) {
+        if !self.shard.jobs.end_fanning(channel) {
             self.finish_pending_route(channel);
         }
     }
@@ -222,9 +222,11 @@ impl Broker {
     /// More reports of a publish are to come than were counted.
     fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
         if to.connection == LETTERS_CONNECTION {
-            return self.edge.dead_letters.expect(number, more);
+            return self.homes.dead_letters.expect(number, more);
         }
-        let Some((_, connection)) = self.edge.connection(to.connection, u32::MAX) else { return };
+        let Some((_, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+            return;
+        };
         let Some(channel) = connection.incarnation(to.channel) else { return };
         if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {
             confirms.expect(number, more);
@@ -232,7 +234,7 @@ impl Broker {
     }
 
     fn finish_pending_route(&mut self, at: ChannelRef) {
-        let Some((slot, connection)) = self.edge.connection(at.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.sessions.connection(at.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(at.channel) else { return };
@@ -244,7 +246,7 @@ impl Broker {
 
     /// Whether it is a channel's commit that publishes.
     fn is_committing(&mut self, at: At) -> bool {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         channel.is_some_and(|found| matches!(found.pending.as_deref(), Some(Pending::Commit)))
     }

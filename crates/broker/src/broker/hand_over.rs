@@ -9,12 +9,12 @@ use lepus_base::{Now, ShardId, VhostId};
 use crate::broker::Broker;
 use crate::connection::Connection;
 use crate::departure::STAY;
-use crate::edge::connection_name;
 use crate::mail::Attachment;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::queue::{NoSink, command};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Asked, Closing, Consume, DeclareQueue, Event, Incoming, Operation, Publish};
+use crate::sessions::connection_name;
 
 /// A connection between two shards.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ impl Broker {
         slot: u32,
         event: &Event<'_>,
     ) -> Option<ShardId> {
-        if self.settings.shards == 1 {
+        if self.shard.settings.shards == 1 {
             return None;
         }
-        let connection = self.edge.connections.get(slot as usize)?;
+        let connection = self.sessions.connections.get(slot as usize)?;
         let home = match event {
             Event::Operation { operation, .. } => {
                 let (Operation::DeclareQueue(DeclareQueue { queue, .. })
@@ -56,16 +56,16 @@ impl Broker {
             }
             _ => return None,
         };
-        let connection = self.edge.connections.get(slot as usize)?;
+        let connection = self.sessions.connections.get(slot as usize)?;
         let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
-        (home != self.edge.shard && !settled && connection.is_movable()).then_some(home)
+        (home != self.shard.id && !settled && connection.is_movable()).then_some(home)
     }
 
     /// The home of the queue that a message reaches, if it reaches exactly one.
     fn only_home(&mut self, vhost: VhostId, publish: &Publish<'_>) -> Option<ShardId> {
         let keys = publish.routing_key.into();
         self.find_routes(vhost, publish.exchange, keys, publish.properties).then_some(())?;
-        match self.routes.as_slice() {
+        match self.shard.routes.as_slice() {
             [route] => Some(route.home),
             _ => None,
         }
@@ -74,14 +74,15 @@ impl Broker {
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
     /// where it is gone or cannot go any more; then it is served as before.
     pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
-        let why = self.departures.end(self.edge.connections.get(slot.index())?).ok()?;
-        self.edge.counters.moved += u64::from(why.is_some());
-        let mut connection = self.edge.connections.try_remove(slot.index())?;
-        self.edge.by_id.remove(&connection.id);
-        self.edge.forget_bytes(&mut connection);
-        self.edge.counters.handed_over += 1;
-        connection.leave_shard(self.edge.now.instant);
-        Some(Traveller { connection, errand: why.map(|why| (self.edge.shard, why)) })
+        let why =
+            self.sessions.departures.end(self.sessions.connections.get(slot.index())?).ok()?;
+        self.shard.counters.moved += u64::from(why.is_some());
+        let mut connection = self.sessions.connections.try_remove(slot.index())?;
+        self.sessions.by_id.remove(&connection.id);
+        self.sessions.forget_bytes(&mut self.shard, &mut connection);
+        self.shard.counters.handed_over += 1;
+        connection.leave_shard(self.shard.now.instant);
+        Some(Traveller { connection, errand: why.map(|why| (self.shard.id, why)) })
     }
 
     /// Takes a connection over from another shard.
@@ -91,13 +92,13 @@ impl Broker {
         connection.send.settle_in();
         let id = connection.id;
         let has_bytes = !connection.send.is_empty();
-        let slot = self.edge.connections.insert(connection) as u32;
-        self.edge.by_id.insert(id, slot);
-        self.edge.arm(slot);
-        self.looks.arm(now, &mut self.edge.timers);
-        self.edge.recount(slot);
+        let slot = self.sessions.connections.insert(connection) as u32;
+        self.sessions.by_id.insert(id, slot);
+        self.sessions.arm(&mut self.shard, slot);
+        self.sessions.looks.arm(now, &mut self.shard.timers);
+        self.sessions.recount(&mut self.shard, slot);
         if has_bytes {
-            self.edge.mark_dirty(slot, out);
+            self.sessions.mark_dirty(slot, out);
         }
         self.attach_consumers(now, slot, out);
         self.receive_traveller(now, slot, errand, out);
@@ -106,30 +107,30 @@ impl Broker {
 
     /// A connection has come: its consumers get messages here.
     fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let own = self.edge.shard;
-        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let own = self.shard.id;
+        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
         let (id, consumers) = (connection.id, connection.attachments());
-        self.edge.detached.retain(|detached| *detached != id);
+        self.homes.remote.detached.retain(|detached| *detached != id);
         for Attachment { queue, key, handle } in consumers {
             let handle = handle.expect("a connection stays while a queue has yet to answer it");
             let home = self.home_slot(queue, u32::MAX);
             let found = home.filter(|&home| {
                 let relocate = command::Relocate { handle, shard: own, slot };
-                self.homes[home as usize].queue.apply(now, relocate, &mut NoSink)
+                self.homes.queues[home as usize].queue.apply(now, relocate, &mut NoSink)
             });
             let Some(home) = found else {
                 // The queue went while it was on its way.
                 self.consumer_cancelled(now, key, queue, out);
                 continue;
             };
-            self.edge.end_wait(key);
-            self.edge.remote_consumers.remove(&key);
-            if let Some((_, connection)) = self.edge.connection(id, slot)
+            self.homes.remote.end_wait(&mut self.shard.backpressure, key);
+            self.homes.remote.consumers.remove(&key);
+            if let Some((_, connection)) = self.sessions.connection(id, slot)
                 && let Some(subscription) = connection.subscription(key)
             {
                 subscription.queue_slot = home;
             }
-            let queue = &mut self.homes[home as usize].queue;
+            let queue = &mut self.homes.queues[home as usize].queue;
             queue.apply(now, command::Resume { handle }, &mut NoSink);
             self.pump(now, home, out);
         }
@@ -143,20 +144,20 @@ impl Broker {
         errand: Option<(ShardId, Box<str>)>,
         out: &mut Outbox,
     ) {
-        let own = self.edge.shard;
-        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let own = self.shard.id;
+        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
         if let Some((from, why)) = errand {
             let name = connection_name(connection);
             let text = format!("{name}: from shard {from} to {own}; {why}");
             out.log(Severity::Info, "connection-moved", text);
         }
-        let why = if self.stopping {
+        let why = if self.shard.stopping {
             "broker forced connection closure with reason 'shutdown'"
         } else if self.directory.vhost_info(connection.vhost).is_none() {
             "vhost is deleted"
         } else if self.directory.user(&connection.user).is_none() {
             "user is deleted"
-        } else if let Some(why) = self.departures.expelled(connection.id) {
+        } else if let Some(why) = self.sessions.departures.expelled(connection.id) {
             why
         } else {
             return;

@@ -7,7 +7,6 @@ use lepus_base::{Instant, Now, QueueId};
 use super::Broker;
 use crate::delivery::QueueSink;
 use crate::directory::{QueueInfo, Request};
-use crate::edge::RemoteConsumer;
 use crate::home::Home;
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
@@ -17,6 +16,7 @@ use crate::queue::{
     Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, NoSink, Outcome, Queue, command,
 };
 use crate::refusal::{Refusal, RefusalKind};
+use crate::remote::RemoteConsumer;
 use crate::timers::Timer;
 
 /// Deliveries made in one go before other work gets its turn.
@@ -30,13 +30,12 @@ const IDLE_TIMERS_MAX: usize = 4096;
 impl Broker {
     /// Sweeps out the timers of connections and queues that are gone, when they are many.
     pub(crate) fn sweep_timers(&mut self) {
-        let (edge, homes) = (&mut self.edge, &self.homes);
-        let awaited = edge.connections.len() + homes.len();
-        if edge.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
+        let (connections, homes) = (&self.sessions.connections, &self.homes.queues);
+        let awaited = connections.len() + homes.len();
+        if self.shard.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
             return;
         }
-        let connections = &edge.connections;
-        edge.timers.sweep(|at, timer| match timer {
+        self.shard.timers.sweep(|at, timer| match timer {
             Timer::Connection(slot, id) => connections
                 .get(slot as usize)
                 .is_some_and(|connection| connection.id == id && connection.armed == at),
@@ -54,16 +53,16 @@ impl Broker {
 
     /// Where a queue of this shard is.
     pub(crate) fn home_slot(&self, queue: QueueId, hint: u32) -> Option<u32> {
-        match self.homes.get(hint as usize) {
+        match self.homes.queues.get(hint as usize) {
             Some(home) if home.id == queue => Some(hint),
-            _ => self.home_slots.find(queue, |slot| self.homes[slot as usize].id),
+            _ => self.homes.slots.find(queue, |slot| self.homes.queues[slot as usize].id),
         }
     }
 
     /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
     pub(crate) fn log_of(&self, queue: QueueId) -> Option<u16> {
         match self.home_slot(queue, u32::MAX) {
-            Some(slot) => Some(self.homes[slot as usize].log),
+            Some(slot) => Some(self.homes.queues[slot as usize].log),
             // One that is yet to come gets its messages in the shard's own log.
             None => self.directory.queue_by_id(queue).map(|_| 0),
         }
@@ -88,10 +87,13 @@ impl Broker {
         slot: u32,
         out: &'a mut Outbox,
     ) -> (&'a mut Queue, QueueSink<'a>) {
-        let home = &mut self.homes[slot as usize];
-        home.note(slot, &mut self.edge);
+        let home = &mut self.homes.queues[slot as usize];
+        home.note(slot, &mut self.shard);
         let sink = QueueSink {
-            edge: &mut self.edge,
+            shard: &mut self.shard,
+            sessions: &mut self.sessions,
+            remote: &mut self.homes.remote,
+            dead_letters: &mut self.homes.dead_letters,
             out,
             now,
             queue: home.id,
@@ -104,15 +106,18 @@ impl Broker {
 
     /// After a queue changed: delivers what can be delivered and arms its timer.
     pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(home) = self.homes.get_mut(slot as usize) else { return };
-        home.note(slot, &mut self.edge);
+        let Some(home) = self.homes.queues.get_mut(slot as usize) else { return };
+        home.note(slot, &mut self.shard);
         if home.awaits_deletion() {
             return;
         }
         let mut more = false;
         if home.queue.wants_dispatch() {
             let mut sink = QueueSink {
-                edge: &mut self.edge,
+                shard: &mut self.shard,
+                sessions: &mut self.sessions,
+                remote: &mut self.homes.remote,
+                dead_letters: &mut self.homes.dead_letters,
                 out,
                 now,
                 queue: home.id,
@@ -123,41 +128,44 @@ impl Broker {
             let before = home.queue.ready_bytes();
             more = home.queue.apply(now, command::Dispatch { budget: DISPATCH_BUDGET }, &mut sink);
             let sent = before.saturating_sub(home.queue.ready_bytes());
-            self.edge.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
+            self.shard.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
         }
         if !home.is_listed() && (more || home.queue.has_work(now)) {
-            home.list(slot, &mut self.working);
+            home.list(slot, &mut self.homes.working);
         }
-        home.arm(slot, &mut self.edge.timers);
+        home.arm(slot, &mut self.shard.timers);
     }
 
     /// Puts a queue on the list of those with work left.
     pub(crate) fn list_work(&mut self, slot: u32) {
-        let home = &mut self.homes[slot as usize];
-        home.list(slot, &mut self.working);
+        let home = &mut self.homes.queues[slot as usize];
+        home.list(slot, &mut self.homes.working);
     }
 
     /// One slice of the work that queues have left.
     pub(crate) fn work_on_queues(&mut self, now: Now, out: &mut Outbox) {
-        if let Some((slot, id)) = self.working.next()
-            && self.homes.get(slot as usize).is_some_and(|home| home.id == id)
+        if let Some((slot, id)) = self.homes.working.next()
+            && self.homes.queues.get(slot as usize).is_some_and(|home| home.id == id)
         {
-            self.homes[slot as usize].unlist();
-            if !self.homes[slot as usize].awaits_deletion() {
+            self.homes.queues[slot as usize].unlist();
+            if !self.homes.queues[slot as usize].awaits_deletion() {
                 let more = self.with_queue(now, slot, out, |queue, sink| {
                     queue.apply(now, command::Work { budget: WORK_BUDGET }, sink)
                 });
-                let home = &mut self.homes[slot as usize];
+                let home = &mut self.homes.queues[slot as usize];
                 if more {
-                    home.list(slot, &mut self.working);
+                    home.list(slot, &mut self.homes.working);
                 } else {
                     self.pump(now, slot, out);
                 }
             }
         }
-        if let Some((mut queue, counted)) = self.working.next_deleted() {
+        if let Some((mut queue, counted)) = self.homes.working.next_deleted() {
             let mut sink = QueueSink {
-                edge: &mut self.edge,
+                shard: &mut self.shard,
+                sessions: &mut self.sessions,
+                remote: &mut self.homes.remote,
+                dead_letters: &mut self.homes.dead_letters,
                 out,
                 now,
                 queue: QueueId::default(),
@@ -166,9 +174,9 @@ impl Broker {
                 log: u16::MAX,
             };
             if queue.apply(now, command::Work { budget: WORK_BUDGET }, &mut sink) {
-                self.working.delete(queue, counted);
+                self.homes.working.delete(queue, counted);
             } else {
-                self.edge.queue_bytes -= counted;
+                self.shard.queue_bytes -= counted;
             }
         }
     }
@@ -183,13 +191,13 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let is_it = |home: &&mut Home| home.id == id && home.is_armed_for(at);
-        let Some(home) = self.homes.get_mut(slot as usize).filter(is_it) else { return };
+        let Some(home) = self.homes.queues.get_mut(slot as usize).filter(is_it) else { return };
         home.disarm();
-        if self.migrations.leaves(id) {
+        if self.homes.migrations.leaves(id) {
             // Its time comes again where it will be.
             return;
         }
-        let home = &mut self.homes[slot as usize];
+        let home = &mut self.homes.queues[slot as usize];
         if !home.awaits_deletion() {
             let was_refused = home.end_pause();
             let is_due = was_refused && home.queue.auto_delete_due();
@@ -198,8 +206,8 @@ impl Broker {
                 return;
             }
         }
-        home.list(slot, &mut self.working);
-        home.arm_later(now, slot, &mut self.edge.timers);
+        home.list(slot, &mut self.homes.working);
+        home.arm_later(now, slot, &mut self.shard.timers);
     }
 
     /// A question from a channel to a queue whose home is here. The home whose queue is to deliver what it may, once
@@ -219,17 +227,17 @@ impl Broker {
         let Some(slot) = self.home_slot(queue, u32::MAX) else {
             return self.forward_command(now, from, queue, command, out);
         };
-        if self.homes[slot as usize].awaits_deletion() {
+        if self.homes.queues[slot as usize].awaits_deletion() {
             if let Command::Cancel(key, handle) = command {
                 // Until the directory has decided it could be sent messages, and send them back.
                 return self.cancel(now, from, slot, key, handle, out);
             }
-            self.homes[slot as usize].await_end(from);
+            self.homes.queues[slot as usize].await_end(from);
             return None;
         }
         match command {
             Command::Count => {
-                let queue_state = &mut self.homes[slot as usize].queue;
+                let queue_state = &mut self.homes.queues[slot as usize].queue;
                 queue_state.apply(now, command::Touch {}, &mut NoSink);
                 let reply = Reply::Counted {
                     ready: queue_state.ready(),
@@ -254,7 +262,7 @@ impl Broker {
                 Some(slot)
             }
             Command::Delete { if_unused, if_empty } => {
-                let state = &self.homes[slot as usize].queue;
+                let state = &self.homes.queues[slot as usize].queue;
                 let refusal = if if_unused && !state.is_unused() {
                     Some("in use")
                 } else if if_empty && state.ready() > 0 {
@@ -288,12 +296,12 @@ impl Broker {
         let queue = self.directory.id_now(old);
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
         match home {
-            Some(home) if home != self.edge.shard => {
+            Some(home) if home != self.shard.id => {
                 let mail = Mail::Command { from, queue, command };
                 out.mail[home.index()].items.push(mail);
             }
             // It came back, or is about to.
-            Some(_) if self.migrations.rests(queue).is_some() => {
+            Some(_) if self.homes.migrations.rests(queue).is_some() => {
                 self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
             }
             Some(_) if queue != old => return self.command(now, from, queue, command, out),
@@ -325,14 +333,14 @@ impl Broker {
         governed: bool,
         out: &mut Outbox,
     ) -> Option<u32> {
-        let home = &mut self.homes[slot as usize];
+        let home = &mut self.homes.queues[slot as usize];
         let id = home.id;
         home.queue.apply(now, command::Touch {}, &mut NoSink);
         let (key, shard) = (consumer.key, consumer.shard);
         match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
             Ok(handle) => {
-                if shard != self.edge.shard {
-                    if let Some(before) = self.edge.remote_consumers.get(&key) {
+                if shard != self.shard.id {
+                    if let Some(before) = self.homes.remote.consumers.get(&key) {
                         // One of its name has yet to be told that its queue is gone.
                         self.forget_remote(key, before.queue, out);
                     }
@@ -345,7 +353,7 @@ impl Broker {
                         wanted: false,
                         place: None,
                     };
-                    self.edge.remote_consumers.insert(key, remote);
+                    self.homes.remote.consumers.insert(key, remote);
                 }
                 self.reply(from, id, Reply::Subscribed(handle), out);
                 Some(slot)
@@ -368,11 +376,11 @@ impl Broker {
         handle: ConsumerHandle,
         out: &mut Outbox,
     ) -> Option<u32> {
-        let id = self.homes[slot as usize].id;
+        let id = self.homes.queues[slot as usize].id;
         self.forget_remote(key, id, out);
-        let home = &mut self.homes[slot as usize];
+        let home = &mut self.homes.queues[slot as usize];
         home.queue.apply(now, command::Cancel { handle }, &mut NoSink);
-        home.note(slot, &mut self.edge);
+        home.note(slot, &mut self.shard);
         if home.queue.auto_delete_due() && !home.awaits_deletion() {
             self.delete_home(slot, Some((from, Reply::Cancelled)), out);
             return None;
@@ -382,9 +390,9 @@ impl Broker {
     }
 
     fn get(&mut self, now: Now, from: ChannelRef, slot: u32, no_ack: bool, out: &mut Outbox) {
-        let id = self.homes[slot as usize].id;
-        if self.homes[slot as usize].queue.is_held() {
-            self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
+        let id = self.homes.queues[slot as usize].id;
+        if self.homes.queues[slot as usize].queue.is_held() {
+            self.shard.backpressure.try_next_turn(from, id, Command::Get { no_ack });
             return;
         }
         let head = self.with_queue(now, slot, out, |queue, sink| {
@@ -392,27 +400,28 @@ impl Broker {
         });
         match head {
             Get::Empty => self.reply(from, id, Reply::GotNothing, out),
-            Get::Again if self.homes[slot as usize].queue.is_waiting() => {
-                self.edge.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
+            Get::Again if self.homes.queues[slot as usize].queue.is_waiting() => {
+                self.shard.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
             }
             Get::Again => {
-                self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
+                self.shard.backpressure.try_next_turn(from, id, Command::Get { no_ack });
             }
             Get::Message(got) => self.reply_got(now, from, slot, got, out),
         }
     }
 
     fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
-        let (queue, log) = (self.homes[slot as usize].id, self.homes[slot as usize].log);
+        let (queue, log) =
+            (self.homes.queues[slot as usize].id, self.homes.queues[slot as usize].log);
         // A copy: what the log has in memory may go with the next operation.
         let position = got.place.position();
         let found = position.and_then(|at| self.journal.log(log)?.found(at));
-        let copied = found.map(|view| view.pack(&mut self.edge.pool));
-        let mut pool = core::mem::take(&mut self.edge.pool);
+        let copied = found.map(|view| view.pack(&mut self.shard.pool));
+        let mut pool = core::mem::take(&mut self.shard.pool);
         let body = got.place.body().or(copied);
         let view = body.map_or(MessageView::default(), |body| MessageView::unpack(pool.get(body)));
-        if to.shard == self.edge.shard {
-            let home = self.edge.shard;
+        if to.shard == self.shard.id {
+            let home = self.shard.id;
             let stored = body.map(|body| (body, &pool));
             if self.got(to, queue, slot, home, got.delivery, got.remaining, &view, stored, out)
                 && let Some(body) = body
@@ -438,13 +447,13 @@ impl Broker {
         if let Some(body) = copied {
             pool.release(body);
         }
-        self.edge.pool = pool;
+        self.shard.pool = pool;
         if let Some(entry) = got.taken {
             self.with_queue(now, slot, out, |queue, sink| {
                 queue.apply(now, command::Release { entry }, sink);
             });
         }
-        if to.shard == self.edge.shard
+        if to.shard == self.shard.id
             && let Some(at) = self.find_channel(to)
         {
             self.go_on(now, at, out);
@@ -458,10 +467,10 @@ impl Broker {
         answer: Option<(ChannelRef, Reply)>,
         out: &mut Outbox,
     ) {
-        let home = &mut self.homes[slot as usize];
+        let home = &mut self.homes.queues[slot as usize];
         let id = home.id;
         home.begin_deletion(answer);
-        let origin = Origin::Home { shard: self.edge.shard, queue: id };
+        let origin = Origin::Home { shard: self.shard.id, queue: id };
         self.ask_directory(origin, Request::DeleteQueue { id }, out);
     }
 
@@ -475,7 +484,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
-        let home = &mut self.homes[slot as usize];
+        let home = &mut self.homes.queues[slot as usize];
         let Some(dying) = home.end_deletion(now) else { return };
         let text = format!("{} stays for now: {}", self.describe_queue(queue), refusal.text);
         out.log(Severity::Warning, "queue-not-deleted", text);
@@ -501,23 +510,23 @@ impl Broker {
         goes_in_slices: bool,
         out: &mut Outbox,
     ) {
-        let homes = &self.homes;
-        let Some(slot) = self.home_slots.remove(info.id, |slot| homes[slot as usize].id) else {
+        let homes = &self.homes.queues;
+        let Some(slot) = self.homes.slots.remove(info.id, |slot| homes[slot as usize].id) else {
             // What goes to one that is yet to come waits for room in the own log, and so does what is passed on to
             // another shard.
-            return self.home_left(info.id, 0, info.home == self.edge.shard);
+            return self.home_left(info.id, 0, info.home == self.shard.id);
         };
-        let mut home = self.homes.remove(slot as usize);
-        self.edge.counters.queues_deleted += 1;
+        let mut home = self.homes.queues.remove(slot as usize);
+        self.shard.counters.queues_deleted += 1;
         self.journal.forget_windows(home.queue.windowed());
         self.journal.drop_queue(home.log, home.id);
         self.home_left(home.id, home.log, home.queue.is_durable());
-        self.edge.backpressure.end_disk(info.id);
+        self.shard.backpressure.end_disk(info.id);
         let answers = home.take_answers();
         let orphans = home.queue.apply(now, command::Delete {}, &mut NoSink).consumers;
         // They are counted apart.
-        let counted_bytes = home.discount(orphans.memory_bytes(), &mut self.edge);
-        self.working.delete(home.queue, counted_bytes);
+        let counted_bytes = home.discount(orphans.memory_bytes(), &mut self.shard);
+        self.homes.working.delete(home.queue, counted_bytes);
         self.forget_letters(now, info.id);
         // Who deleted it hears that first, should it consume from it on the same channel.
         if !goes_in_slices {
@@ -525,14 +534,14 @@ impl Broker {
                 self.reply(to, info.id, reply, out);
             }
         } else if !answers.is_empty() {
-            self.leaving.insert(info.id, answers);
+            self.homes.leaving.insert(info.id, answers);
         }
         self.tell_cancelled(now, info.id, orphans, out);
     }
 
     /// A queue that had its home here is gone with all its bindings.
     pub(crate) fn deletion_over(&mut self, queue: QueueId, out: &mut Outbox) {
-        for (to, reply) in self.leaving.remove(&queue).unwrap_or_default() {
+        for (to, reply) in self.homes.leaving.remove(&queue).unwrap_or_default() {
             self.reply(to, queue, reply, out);
         }
     }
@@ -568,15 +577,15 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(slot) = self.home_slot(queue, hint) else { return };
-        let handle = match self.edge.remote_consumers.get(&key) {
+        let handle = match self.homes.remote.consumers.get(&key) {
             Some(remote) => Some(remote.handle),
             None => self
-                .edge
+                .sessions
                 .connection(key.connection, u32::MAX)
                 .and_then(|(_, connection)| connection.subscription(key)?.handle),
         };
         if let Some(handle) = handle {
-            let queue = &mut self.homes[slot as usize].queue;
+            let queue = &mut self.homes.queues[slot as usize].queue;
             queue.apply(now, command::Resume { handle }, &mut NoSink);
             self.pump(now, slot, out);
         }
@@ -585,16 +594,16 @@ impl Broker {
     /// A consumer on another shard has left its queue, or the queue is gone.
     pub(crate) fn forget_remote(&mut self, key: ConsumerKey, queue: QueueId, out: &mut Outbox) {
         // The name may be that of another queue's consumer by now.
-        if self.edge.remote_consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
+        if self.homes.remote.consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
             self.return_unused_credit(key, out);
-            self.edge.end_wait(key);
-            self.edge.remote_consumers.remove(&key);
+            self.homes.remote.end_wait(&mut self.shard.backpressure, key);
+            self.homes.remote.consumers.remove(&key);
         }
     }
 
     /// Gives back grants that a consumer on another shard did not use.
     pub(crate) fn return_unused_credit(&mut self, key: ConsumerKey, out: &mut Outbox) {
-        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+        if let Some(remote) = self.homes.remote.consumers.get_mut(&key)
             && remote.credit > 0
         {
             let credit = core::mem::take(&mut remote.credit);
@@ -615,7 +624,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let give_back = Mail::ReturnCredit { to: key };
-        let Some(remote) = self.edge.remote_consumers.get_mut(&key) else {
+        let Some(remote) = self.homes.remote.consumers.get_mut(&key) else {
             out.mail[from.index()].items.push(give_back);
             return;
         };
@@ -623,7 +632,7 @@ impl Broker {
         remote.credit += 1;
         self.resume_consumer(now, queue, u32::MAX, key, out);
         // Credit that finds nothing to deliver would starve the channel's other consumers.
-        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+        if let Some(remote) = self.homes.remote.consumers.get_mut(&key)
             && remote.credit > 0
         {
             remote.credit -= 1;

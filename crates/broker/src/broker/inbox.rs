@@ -29,14 +29,14 @@ enum Step {
 impl Broker {
     /// Mail from another shard. The batch is left empty.
     pub fn mail(&mut self, now: Now, from: ShardId, batch: &mut MailBatch, out: &mut Outbox) {
-        self.edge.now = now;
+        self.shard.now = now;
         let bytes = core::mem::take(&mut batch.bytes);
         let mut items = core::mem::take(&mut batch.items);
-        self.edge.effort.spend_on_queues(items.len());
-        self.edge.effort.spend_on_bytes(bytes.len());
+        self.shard.effort.spend_on_queues(items.len());
+        self.shard.effort.spend_on_bytes(bytes.len());
         let mut mails = items.drain(..);
-        let own = self.edge.shard;
-        let mut targets = core::mem::take(&mut self.mailed_targets);
+        let own = self.shard.id;
+        let mut targets = core::mem::take(&mut self.homes.mailed_targets);
         // Of a transaction: what it needs before the first message, and items that follow.
         let (mut commit, mut commit_items) = (None, 0_usize);
         while let Some(mail) = mails.next() {
@@ -78,17 +78,17 @@ impl Broker {
             let terms = Terms { persistent, priority, expiration, from, number };
             let view = packed(&bytes, message);
             if let Some(waits) = self.must_postpone(&Incoming::new(view), &targets, &terms, part) {
-                let body = view.pack(&mut self.edge.pool);
+                let body = view.pack(&mut self.shard.pool);
                 let bytes = view.body.len() as u32;
                 let targets = targets.clone();
                 let few = Few { body, bytes, targets, terms, part };
-                self.postponed.push(Postponed::Few(few), waits);
+                self.homes.postponed.push(Postponed::Few(few), waits);
                 continue;
             }
             self.enqueue_part(now, Incoming::new(view), &targets, terms, part, out);
         }
         drop(mails);
-        self.mailed_targets = targets;
+        self.homes.mailed_targets = targets;
         batch.items = items;
         batch.bytes = bytes;
         batch.clear();
@@ -101,7 +101,7 @@ impl Broker {
         if out.own.is_empty() {
             return;
         }
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let mut steps: VecDeque<Step> = out.own.drain(..).map(Step::Mail).collect();
         while let Some(step) = steps.pop_front() {
             let mut dispatch = None;
@@ -128,13 +128,14 @@ impl Broker {
         command: Command,
         out: &mut Outbox,
     ) -> Option<u32> {
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let home = self.directory.queue_by_id(queue).map_or(own, |info| info.home);
         // A consumer that ends takes no more of what is to be gone before its queue leaves.
         let is_end = matches!(command, Command::Cancel(..));
-        let rests = self.migrations.rests(queue).is_some_and(|rest| !is_end || rest.is_expected());
+        let rests =
+            self.homes.migrations.rests(queue).is_some_and(|rest| !is_end || rest.is_expected());
         if (rests || home != own)
-            && let Some((_, connection)) = self.edge.connection(from.connection, u32::MAX)
+            && let Some((_, connection)) = self.sessions.connection(from.connection, u32::MAX)
         {
             connection.touch(home);
         }
@@ -150,11 +151,12 @@ impl Broker {
 
     /// A message for very many queues of this shard.
     fn many_mailed(&mut self, many: &Many, bytes: &[u8]) {
-        let fanout = self.jobs.mailed_fanout(&mut self.edge.pool, self.edge.shard, many, bytes);
-        if self.postponed.has_from(many.from) {
-            self.postponed.push(Postponed::Many(fanout), Waits::Turn);
+        let fanout =
+            self.shard.jobs.mailed_fanout(&mut self.shard.pool, self.shard.id, many, bytes);
+        if self.homes.postponed.has_from(many.from) {
+            self.homes.postponed.push(Postponed::Many(fanout), Waits::Turn);
         } else {
-            self.jobs.push(Job::Fanout(fanout));
+            self.shard.jobs.push(Job::Fanout(fanout));
         }
     }
 
@@ -171,9 +173,9 @@ impl Broker {
         // All of it lands in one batch of each log.
         self.journal.hold(part.begun());
         // The room in the log, and the batch, are for what has to be there.
-        self.edge.is_committing = part != Part::Alone;
+        self.shard.is_committing = part != Part::Alone;
         self.enqueue_mailed(now, incoming, targets, terms, out);
-        self.edge.is_committing = false;
+        self.shard.is_committing = false;
     }
 
     /// A message for queues of this shard; each of them is reported to the publisher.
@@ -185,9 +187,9 @@ impl Broker {
         terms: Terms,
         out: &mut Outbox,
     ) {
-        let before = self.edge.counters.enqueued_local;
+        let before = self.shard.counters.enqueued_local;
         let kept;
-        let targets = if self.migrations.is_idle() {
+        let targets = if self.homes.migrations.is_idle() {
             targets
         } else {
             // What came before the queue did waits for it.
@@ -196,8 +198,8 @@ impl Broker {
         };
         let routed = self.enqueue_here(now, &mut incoming, targets, terms, out);
         // Counted where it was published.
-        self.edge.counters.enqueued_local = before;
-        incoming.finish(&mut self.edge.pool);
+        self.shard.counters.enqueued_local = before;
+        incoming.finish(&mut self.shard.pool);
         if let Some((to, number)) = terms.confirm() {
             let is_gone = |target: &Target| self.home_slot(target.queue, target.slot).is_none();
             let receipt = match must_arrive(to) && targets.iter().any(is_gone) {
@@ -222,7 +224,7 @@ impl Broker {
         receipt: Receipt,
         out: &mut Outbox,
     ) {
-        if to.shard == self.edge.shard {
+        if to.shard == self.shard.id {
             self.publish_reported(now, to, number, number, queues, receipt);
         } else {
             let batch = &mut out.mail[to.shard.index()];
@@ -238,7 +240,7 @@ impl Broker {
         terms: &Terms,
         part: Part,
     ) -> Option<Waits> {
-        if self.postponed.has_from(terms.from) || self.must_give_up(part.begun()) {
+        if self.homes.postponed.has_from(terms.from) || self.must_give_up(part.begun()) {
             return Some(Waits::Turn);
         }
         self.must_wait_for_room(incoming, targets, terms, part)
@@ -265,7 +267,7 @@ impl Broker {
                 }
             }
             // It must not come apart because one of its queues is not here yet.
-            Part::First(_) if self.migrations.expects_any() => Some(Waits::Arrivals),
+            Part::First(_) if self.homes.migrations.expects_any() => Some(Waits::Arrivals),
             Part::First(need) => {
                 self.journal.must_wait_for(need).then(|| Waits::for_room(need, None))
             }
@@ -277,7 +279,7 @@ impl Broker {
     /// What a transaction of another shard waits for that brings these items: bytes of a segment at most,
     /// since what none holds is not atomic over a crash.
     fn commit_need(&self, bytes: usize, items: &[Mail]) -> Option<Need> {
-        let store = self.settings.store.as_ref()?;
+        let store = self.shard.settings.store.as_ref()?;
         let bytes = bytes.min(store.template.payload_bytes_max());
         (bytes > 0).then(|| Need { logs: self.logs_of_mailed(items), bytes })
     }
@@ -299,7 +301,7 @@ impl Broker {
     /// The logs that are to have something of a transaction now, whose first message this is, and how many queues
     /// were looked at: some may be gone since it came.
     fn logs_of_commit(&self, first: &Few) -> (LogSet, usize) {
-        let rest = self.postponed.rest_of_commit(first.terms.from);
+        let rest = self.homes.postponed.rest_of_commit(first.terms.from);
         let persistent = core::iter::once(first).chain(rest).filter(|few| few.terms.persistent);
         let (mut logs, mut looked_at) = (LogSet::default(), 0);
         for target in persistent.flat_map(|few| &few.targets) {
@@ -336,7 +338,7 @@ impl Broker {
         let Some(waits) = waits else {
             return self.enqueue_few(now, few, out);
         };
-        self.postponed.insert(before, Postponed::Few(few), waits);
+        self.homes.postponed.insert(before, Postponed::Few(few), waits);
         postponed.insert(from, before + 1);
         self.pause_publishing(from);
     }
@@ -355,39 +357,39 @@ impl Broker {
     /// transaction goes to more, of which all lands in one batch. What is left is for the next time: those first
     /// that were not looked at.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
-        self.postponed.cut(false);
-        if self.postponed.is_empty() {
+        self.homes.postponed.cut(false);
+        if self.homes.postponed.is_empty() {
             return;
         }
-        if !self.migrations.expects_any() {
-            self.postponed.end_arrivals();
+        if !self.homes.migrations.expects_any() {
+            self.homes.postponed.end_arrivals();
         }
         let mut budget = TARGETS_AT_ONCE_MAX;
-        for _ in 0..self.postponed.turns() {
+        for _ in 0..self.homes.postponed.turns() {
             if budget == 0 {
                 break;
             }
-            let Some(channel) = self.postponed.take_turn() else { break };
+            let Some(channel) = self.homes.postponed.take_turn() else { break };
             self.enqueue_postponed_of(now, channel, &mut budget, out);
         }
         let (mut asked, mut refusals) = (None, Refusals::new());
-        while let Some((wish, channel)) = self.postponed.next_roomless(asked) {
+        while let Some((wish, channel)) = self.homes.postponed.next_roomless(asked) {
             // Asked also where nothing more is done in this turn: room is made only for who asks.
             if self.lacks_wished(wish, &mut refusals) {
                 asked = Some(Asked::Refused(wish, channel));
                 continue;
             }
             if budget == 0 {
-                self.postponed.cut(true);
+                self.homes.postponed.cut(true);
                 break;
             }
             asked = Some(Asked::Taken(wish, channel));
-            self.postponed.take_roomless(channel);
+            self.homes.postponed.take_roomless(channel);
             self.enqueue_postponed_of(now, channel, &mut budget, out);
         }
-        let near: Vec<ChannelRef> = self.postponed.near().collect();
+        let near: Vec<ChannelRef> = self.homes.postponed.near().collect();
         for channel in near {
-            if self.edge.is_lost(channel.connection) {
+            if self.sessions.is_lost(channel.connection) {
                 self.end_lost(now, channel, out);
             }
         }
@@ -411,7 +413,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let (mut gives_up, mut is_first) = (false, true);
-        while let Some(first) = self.postponed.pop(channel) {
+        while let Some(first) = self.homes.postponed.pop(channel) {
             match first {
                 Postponed::Few(few) if gives_up => self.give_up(now, few, out),
                 Postponed::Few(mut few) => {
@@ -422,20 +424,24 @@ impl Broker {
                         && *budget < few.targets.len().max(1)
                     {
                         *budget = 0;
-                        return self.postponed.put_back(Postponed::Few(few), Waits::Turn, is_first);
+                        return self.homes.postponed.put_back(
+                            Postponed::Few(few),
+                            Waits::Turn,
+                            is_first,
+                        );
                     }
                     *budget = budget.saturating_sub(few.targets.len().max(1));
                     if let Part::First(need) = few.part {
                         let (logs, looked_at) = self.logs_of_commit(&few);
                         few.part = Part::First(Need { logs, ..need });
                         *budget = budget.saturating_sub(looked_at);
-                        self.edge.effort.look_for_room(looked_at);
+                        self.shard.effort.look_for_room(looked_at);
                     }
                     if self.must_give_up(few.part.begun()) {
                         gives_up = true;
                         self.give_up(now, few, out);
                     } else if let Some(waits) = self.must_still_wait(&few) {
-                        return self.postponed.put_back(Postponed::Few(few), waits, false);
+                        return self.homes.postponed.put_back(Postponed::Few(few), waits, false);
                     } else {
                         *budget = budget.saturating_sub(few.bytes as usize / MESSAGE_BYTES);
                         self.enqueue_few(now, few, out);
@@ -443,7 +449,7 @@ impl Broker {
                 }
                 Postponed::Many(fanout) => {
                     *budget = budget.saturating_sub(1);
-                    self.jobs.push(Job::Fanout(fanout));
+                    self.shard.jobs.push(Job::Fanout(fanout));
                 }
                 Postponed::Command { from, queue, command } => {
                     *budget = budget.saturating_sub(1);
@@ -452,7 +458,7 @@ impl Broker {
             }
             is_first = false;
         }
-        if channel.shard == self.edge.shard {
+        if channel.shard == self.shard.id {
             self.resume_publishing(channel);
         }
     }
@@ -466,8 +472,8 @@ impl Broker {
     /// A postponed message comes into no queue.
     fn give_up(&mut self, now: Now, few: Few, out: &mut Outbox) {
         let Few { body, targets, terms, .. } = few;
-        self.edge.pool.release(body);
-        self.edge.counters.unlogged += targets.len() as u64;
+        self.shard.pool.release(body);
+        self.shard.counters.unlogged += targets.len() as u64;
         if let Some((to, number)) = terms.confirm() {
             self.report_enqueued(now, to, number, targets.len() as u32, Receipt::Unlogged, out);
         }
@@ -483,9 +489,9 @@ impl Broker {
         command: Command,
         out: &mut Outbox,
     ) {
-        if self.postponed.has_from(from) && command.is_about_messages() {
-            self.postponed.push(Postponed::Command { from, queue, command }, Waits::Turn);
-        } else if self.migrations.rests(queue).is_some_and(Rest::is_expected) {
+        if self.homes.postponed.has_from(from) && command.is_about_messages() {
+            self.homes.postponed.push(Postponed::Command { from, queue, command }, Waits::Turn);
+        } else if self.homes.migrations.rests(queue).is_some_and(Rest::is_expected) {
             self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
         } else if let Some(home) = self.command(now, from, queue, command, out) {
             self.carry_own_mail(now, out);
@@ -495,7 +501,7 @@ impl Broker {
 
     /// A channel ends, and with it its question, if that waits here. Whether it did.
     pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) -> bool {
-        let Some(queue) = self.postponed.give_up(from) else { return false };
+        let Some(queue) = self.homes.postponed.give_up(from) else { return false };
         let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
         self.reply(from, queue, Reply::Refused(refusal), out);
         true
@@ -510,7 +516,7 @@ impl Broker {
                 self.publish_reported(now, to, first, last, queues, receipt);
             }
             Mail::Govern { queue, .. }
-                if self.migrations.rests(queue).is_some_and(Rest::is_expected) =>
+                if self.homes.migrations.rests(queue).is_some_and(Rest::is_expected) =>
             {
                 self.let_rest(queue, Parcel::Mail(mail));
             }
@@ -548,39 +554,39 @@ impl Broker {
             Mail::MoveBarrier { connection, number } => {
                 self.move_barrier(from, connection, number, out);
             }
-            Mail::MovePassed { number, .. } => self.departures.passed(number),
+            Mail::MovePassed { number, .. } => self.sessions.departures.passed(number),
             Mail::DetachConsumers { connection, number } => {
                 self.detach_consumers(from, connection, number, out);
             }
-            Mail::ConsumersDetached { number } => self.departures.detached(number),
+            Mail::ConsumersDetached { number } => self.sessions.departures.detached(number),
             Mail::ConnectionStays { connection, consumers } => {
                 self.attach_again(now, connection, &consumers, out);
             }
             Mail::QueueLeaves { queue, number } => self.queue_leaves(from, queue, number, out),
-            Mail::QueueQuiet { number } => self.migrations.is_quiet(number),
+            Mail::QueueQuiet { number } => self.homes.migrations.is_quiet(number),
             Mail::QueueUndecided { queue } => self.take_log_from(queue, out),
             Mail::QueueStays { queue } => self.rest_over(now, queue, out),
             Mail::QueueArrives { queue, cargo } => {
                 self.queue_arrives(now, from, queue, *cargo, out)
             }
             Mail::Short(shortage) => {
-                self.edge.backpressure.set_shortage_of(from, shortage);
+                self.shard.backpressure.set_shortage_of(from, shortage);
             }
             Mail::LogLags(lags) => {
-                self.edge.backpressure.set_log_late_of(from, lags);
+                self.shard.backpressure.set_log_late_of(from, lags);
             }
             Mail::WantMemory { bytes } => self.memory_wanted(from, bytes, out),
             Mail::ReturnMemory { bytes } => self.memory_returned(from, bytes, out),
-            Mail::MemoryLent { bytes, left } => self.edge.loan.take(bytes, left),
+            Mail::MemoryLent { bytes, left } => self.shard.loan.take(bytes, left),
             Mail::ConnectionCounted { connection, vhost, user, came } => {
                 self.connection_counted(connection, vhost, user, came);
             }
             Mail::ChannelsCounted { user, channels } => {
-                self.edge.user_channels.set_elsewhere(&user, from, channels);
+                self.sessions.user_channels.set_elsewhere(&user, from, channels);
             }
             Mail::ConnectionGone(id) => {
-                self.edge.remote_windows.remove(&id);
-                self.edge.detached.retain(|detached| *detached != id);
+                self.homes.remote.windows.remove(&id);
+                self.homes.remote.detached.retain(|detached| *detached != id);
             }
             Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
             Mail::Answer { origin, result } => self.on_answer(now, origin, result, out),
@@ -591,11 +597,12 @@ impl Broker {
     }
 
     fn window_returned(&mut self, now: Now, id: ConnectionId, bytes: u64, out: &mut Outbox) {
-        let Some(window) = self.edge.remote_windows.get_mut(&id) else { return };
+        let Some(window) = self.homes.remote.windows.get_mut(&id) else { return };
         window.room += bytes as i64;
         // Whoever finds none left waits for the next time.
-        while self.edge.remote_windows.get(&id).is_some_and(|window| window.room > 0)
-            && let Some((queue, key)) = self.edge.take_first_behind(id)
+        while self.homes.remote.windows.get(&id).is_some_and(|window| window.room > 0)
+            && let Some((queue, key)) =
+                self.homes.remote.take_first_behind(&mut self.shard.backpressure, id)
         {
             self.resume_consumer(now, queue, u32::MAX, key, out);
         }

@@ -12,13 +12,13 @@ impl Broker {
     /// A slice of the jobs.
     pub(crate) fn work_on_jobs(&mut self, now: Now, out: &mut Outbox) {
         // This gives memory back: it waits for no log and no mail.
-        self.jobs.free_discarded();
+        self.shard.jobs.free_discarded();
         let mut budget = TARGETS_AT_ONCE_MAX;
-        for _ in 0..self.jobs.ready() {
+        for _ in 0..self.shard.jobs.ready() {
             if budget == 0 || !self.conditions(out).jobs_go_on() {
                 break;
             }
-            let Some(job) = self.jobs.next_ready() else { break };
+            let Some(job) = self.shard.jobs.next_ready() else { break };
             self.work_on_job(now, job, &mut budget, out);
         }
     }
@@ -31,27 +31,28 @@ impl Broker {
         };
         match step {
             Step::Done => {}
-            Step::More(job) => self.jobs.push(job),
+            Step::More(job) => self.shard.jobs.push(job),
             Step::NeedsRoom(job, need) => {
                 if let Job::Fanout(fanout) = &job {
                     self.let_others_pass(fanout);
                 }
-                self.jobs.wait_for_room(job, need);
+                self.shard.jobs.wait_for_room(job, need);
             }
-            Step::Fans(commit) => self.jobs.wait_for_publish(commit),
+            Step::Fans(commit) => self.shard.jobs.wait_for_publish(commit),
         }
     }
 
     /// Lets jobs go on that waited for room in their logs, as far as there is some, and ends what clients
     /// that are gone wait for.
     pub(crate) fn give_jobs_room(&mut self, now: Now, out: &mut Outbox) {
-        let (directory, delayed, postponed) = (&self.directory, &self.delayed, &self.postponed);
-        let is_moving = !self.migrations.is_idle();
+        let (directory, delayed, postponed) =
+            (&self.directory, &self.homes.delayed, &self.homes.postponed);
+        let is_moving = !self.homes.migrations.is_idle();
         let is_behind = |job: &Job, journal: &mut Journal| {
             job.waits_for_others(directory, delayed, journal) || postponed.has_from(job.channel())
         };
-        let mut lost = self.jobs.give_room(is_moving, &mut self.journal, is_behind);
-        lost.retain(|channel| self.edge.is_lost(channel.connection));
+        let mut lost = self.shard.jobs.give_room(is_moving, &mut self.journal, is_behind);
+        lost.retain(|channel| self.sessions.is_lost(channel.connection));
         for channel in lost {
             self.end_lost(now, channel, out);
         }

@@ -76,22 +76,22 @@ impl Broker {
         if (slot, id) == LETTERS {
             return self.letters_go_on(now, out);
         }
-        if self.delayed.holds(id) {
-            return self.delayed.wake();
+        if self.homes.delayed.holds(id) {
+            return self.homes.delayed.wake();
         }
         let Some(slot) = self.home_slot(id, slot) else { return };
-        self.homes[slot as usize].queue.apply(now, command::Wake {}, &mut NoSink);
-        self.edge.backpressure.end_disk(id);
+        self.homes.queues[slot as usize].queue.apply(now, command::Wake {}, &mut NoSink);
+        self.shard.backpressure.end_disk(id);
         self.pump(now, slot, out);
     }
 
     /// Lets dead letters go on that waited, and the queues behind them.
     pub(crate) fn letters_go_on(&mut self, now: Now, out: &mut Outbox) {
-        self.edge.dead_letters.go_on();
+        self.homes.dead_letters.go_on();
         if self.journal.closes() {
             return;
         }
-        for queue in self.edge.backpressure.end_dead_letters() {
+        for queue in self.shard.backpressure.end_dead_letters() {
             self.wake(now, queue, out);
         }
     }
@@ -99,7 +99,7 @@ impl Broker {
     /// Tells those whose messages have become durable.
     fn report_durable(&mut self, now: Now, place: u16, out: &mut Outbox) {
         while let Some(due) = self.journal.pop_report(place) {
-            if due.to.shard == self.edge.shard {
+            if due.to.shard == self.shard.id {
                 self.publish_reported(now, due.to, due.first, due.last, due.count, Receipt::Taken);
             } else {
                 let batch = &mut out.mail[due.to.shard.index()];
@@ -127,7 +127,7 @@ impl Broker {
         position: Position,
         queue: QueueId,
     ) -> Option<OldestDelivery> {
-        let home = self.homes.get(self.home_slot(queue, u32::MAX)? as usize)?;
+        let home = self.homes.queues.get(self.home_slot(queue, u32::MAX)? as usize)?;
         self.journal.delivery_at(now, home.log, position, queue)
     }
 }

@@ -9,7 +9,6 @@ use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd};
-use crate::edge::{connection_name, mark_dirty};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -18,14 +17,17 @@ use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{
     Answer, Asked, Claim, Closing, Done, Login, Operation, State, TimeoutOutcome,
 };
+use crate::sessions::{connection_name, mark_dirty};
 
 impl Broker {
     /// The client logs in.
     pub(crate) fn log_in(&mut self, now: Now, slot: u32, login: Login<'_>, out: &mut Outbox) {
         let Login { mechanism, claim, bytes } = login;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.edge.effort.spend(LOGIN_STEPS.saturating_add(bytes.saturating_mul(DIGEST_BYTE_STEPS)));
-        let connection = &mut self.edge.connections[slot as usize];
+        self.shard
+            .effort
+            .spend(LOGIN_STEPS.saturating_add(bytes.saturating_mul(DIGEST_BYTE_STEPS)));
+        let connection = &mut self.sessions.connections[slot as usize];
         // It came with the name, and stays as long as the connection.
         connection.apart_bytes += connection.client_properties().bytes().len();
         let loopback = connection.peer.loopback;
@@ -50,7 +52,7 @@ impl Broker {
         if outcome {
             connection.user = user.into();
         } else {
-            self.edge.counters.logins_refused += 1;
+            self.shard.counters.logins_refused += 1;
             let shown: String = user.chars().take(64).flat_map(char::escape_debug).collect();
             let text = format!(
                 "{}: login of user '{shown}' refused (mechanism {mechanism})",
@@ -64,27 +66,29 @@ impl Broker {
 
     /// The client opens a vhost.
     pub(crate) fn open(&mut self, now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
-        let user = self.edge.connections[slot as usize].user.clone();
+        let user = self.sessions.connections[slot as usize].user.clone();
         let refuse = |why: String| Err(Refusal::new(RefusalKind::NotAllowed, why));
         let result = match self.directory.vhost(vhost) {
             None => refuse(format!("vhost {vhost} not found")),
             Some(id) if !self.directory.accounts().may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
-            Some(id) => self.census.over_limit(&self.directory, id, &user).map_or(Ok(id), refuse),
+            Some(id) => {
+                self.sessions.census.over_limit(&self.directory, id, &user).map_or(Ok(id), refuse)
+            }
         };
         if let Ok(id) = result {
-            self.edge.let_in(slot);
-            let connection = self.edge.connections[slot as usize].id;
+            self.sessions.let_in(&mut self.shard, slot);
+            let connection = self.sessions.connections[slot as usize].id;
             self.count_connection(connection, (id, &user), true, out);
         }
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         let result = result.map(|id| {
             connection.vhost = id;
             connection.vhost_name = vhost.into();
         });
         if result.is_ok() {
-            self.edge.counters.connections_opened += 1;
+            self.shard.counters.connections_opened += 1;
             let text =
                 format!("{}: user '{user}' opened vhost '{vhost}'", connection_name(connection));
             out.log(Severity::Info, "connection-opened", text);
@@ -99,7 +103,7 @@ impl Broker {
 
     /// The client opens a channel.
     pub(crate) fn channel_open(&mut self, now: Now, slot: u32, number: u16, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         if connection.channel(number).is_some() {
             let text = format!("second 'channel.open' seen on channel {number}");
             return self.refuse_channel(now, slot, RefusalKind::ChannelError, text, out);
@@ -115,11 +119,11 @@ impl Broker {
         if let Some(text) = self.over_channel_limit(slot) {
             return self.refuse_channel(now, slot, RefusalKind::NotAllowed, text, out);
         }
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         connection.open_channel(number);
         connection.session.channel_opened(number, &mut connection.send.bytes);
-        self.edge.counters.channels_opened += 1;
-        self.edge.mark_dirty(slot, out);
+        self.shard.counters.channels_opened += 1;
+        self.sessions.mark_dirty(slot, out);
     }
 
     /// A channel that cannot be opened ends the connection.
@@ -144,7 +148,7 @@ impl Broker {
         asked: Asked,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let is_ending = connection.end.is_some();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
@@ -169,7 +173,7 @@ impl Broker {
 
     /// Begins the end of a channel.
     pub(crate) fn end_channel(&mut self, now: Now, at: At, ending: Ending, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let already = channel.ending.is_some();
         channel.ending = Some(ending);
@@ -191,7 +195,7 @@ impl Broker {
             }
             _ => {}
         }
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ends = !already && !goes_on && channel.pending.is_none();
         self.resume_parked(at.slot, out);
@@ -202,7 +206,7 @@ impl Broker {
 
     /// The channel cancels its consumers, requeues what it held, and is gone.
     pub(crate) fn continue_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.reply_consumer = None;
         if channel.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty()) {
@@ -214,7 +218,7 @@ impl Broker {
 
     /// Nothing of the channel is left anywhere.
     pub(crate) fn finish_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let number = at.channel.number();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ending = channel.ending;
@@ -224,8 +228,8 @@ impl Broker {
             Some(Ending::ByClient) => {
                 let is_ending = connection.end.is_some();
                 connection.remove_channel(number);
-                self.edge.counters.channels_closed += 1;
-                self.edge.answer(at.slot, number, &Answer::Done(Done::ChannelClosed), out);
+                self.shard.counters.channels_closed += 1;
+                self.sessions.answer(at.slot, number, &Answer::Done(Done::ChannelClosed), out);
                 if is_ending {
                     self.cleaned(now, at.slot, out);
                 }
@@ -245,22 +249,22 @@ impl Broker {
                 } else {
                     connection.remove_channel(number);
                 }
-                self.edge.counters.channels_closed += 1;
+                self.shard.counters.channels_closed += 1;
                 self.cleaned(now, at.slot, out);
             }
             None => {}
         }
-        self.edge.recount(at.slot);
+        self.sessions.recount(&mut self.shard, at.slot);
     }
 
     /// `channel.close-ok`: the number is free.
     pub(crate) fn channel_close_ok(&mut self, at: At) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending != Some(Ending::ByBroker) {
             return;
         }
-        self.edge.counters.channels_closed += 1;
+        self.shard.counters.channels_closed += 1;
         if channel.pending.is_some() {
             // Other shards are still cleaning up after it.
             connection.retire_channel(at.channel.number());
@@ -277,18 +281,18 @@ impl Broker {
         why: Closing<'_>,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         if connection.end.is_some() {
             return;
         }
         let text = format!("{}: {}", connection_name(connection), connection.session.words(why));
         out.log(Severity::Warning, "connection-error", text);
-        connection.send.cut(&mut self.edge.pool);
+        connection.send.cut(&mut self.shard.pool);
         connection.session.close(now.instant, why, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
-        self.edge.arm(slot);
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        self.sessions.arm(&mut self.shard, slot);
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
         }
@@ -302,7 +306,7 @@ impl Broker {
         end: ConnectionEnd,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         let before = connection.end;
         connection.end = Some(end);
         if before.is_some() {
@@ -317,7 +321,7 @@ impl Broker {
             let user = connection.user.clone();
             self.count_connection(id, (vhost, &user), false, out);
         }
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         connection.is_silent = end == ConnectionEnd::ByBroker;
         connection.stalled.clear();
         self.part(now, slot, out);
@@ -325,7 +329,7 @@ impl Broker {
 
     /// One channel or exclusive queue of an ending connection is gone.
     pub(crate) fn cleaned(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         connection.cleaning = connection.cleaning.saturating_sub(1);
         if connection.cleaning == 0 {
             self.finish_connection(now, slot, out);
@@ -334,29 +338,31 @@ impl Broker {
 
     /// Nothing of the connection is left anywhere but its socket, if that.
     fn finish_connection(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
-            connection.send.cut(&mut self.edge.pool);
+            connection.send.cut(&mut self.shard.pool);
             connection.session.close_ok(now.instant, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
-            self.edge.arm(slot);
+            self.sessions.arm(&mut self.shard, slot);
             return;
         }
         if !connection.gone {
             return;
         }
-        let Some(mut connection) = self.edge.connections.try_remove(slot as usize) else { return };
-        self.edge.by_id.remove(&connection.id);
-        connection.send.clear(&mut self.edge.pool);
-        self.edge.forget_bytes(&mut connection);
+        let Some(mut connection) = self.sessions.connections.try_remove(slot as usize) else {
+            return;
+        };
+        self.sessions.by_id.remove(&connection.id);
+        connection.send.clear(&mut self.shard.pool);
+        self.sessions.forget_bytes(&mut self.shard, &mut connection);
         for shard in &connection.touched {
-            if *shard != self.edge.shard {
+            if *shard != self.shard.id {
                 out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
             }
         }
         if !connection.vhost_name.is_empty() {
-            self.edge.counters.connections_closed += 1;
+            self.shard.counters.connections_closed += 1;
             let text = connection_name(&connection);
             out.log(Severity::Info, "connection-closed", text);
         }
@@ -370,7 +376,7 @@ impl Broker {
         (slot, id): (u32, ConnectionId),
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
         if connection.armed != at {
             return;
         }
@@ -389,7 +395,7 @@ impl Broker {
         }
         let why = match outcome {
             TimeoutOutcome::Nothing => {
-                self.edge.arm(slot);
+                self.sessions.arm(&mut self.shard, slot);
                 return;
             }
             TimeoutOutcome::PeerDead => "missed heartbeats from client",
@@ -400,8 +406,8 @@ impl Broker {
             let text = format!("{}: {why}", connection_name(connection));
             out.log(Severity::Warning, "connection-dropped", text);
             // The peer is not there to read them. Otherwise the last bytes still go out.
-            if let Some(connection) = self.edge.connections.get_mut(slot as usize) {
-                connection.send.clear(&mut self.edge.pool);
+            if let Some(connection) = self.sessions.connections.get_mut(slot as usize) {
+                connection.send.clear(&mut self.shard.pool);
             }
         }
         out.close.push(ConnectionSlot(slot));
@@ -417,7 +423,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let slots: alloc::vec::Vec<u32> = self
-            .edge
+            .sessions
             .connections
             .iter()
             .filter(|(_, connection)| which(connection) && connection.end.is_none())
@@ -438,8 +444,8 @@ impl Broker {
         why: &str,
         out: &mut Outbox,
     ) -> bool {
-        let Some(&slot) = self.edge.by_id.get(&id) else {
-            self.departures.expel(id, why);
+        let Some(&slot) = self.sessions.by_id.get(&id) else {
+            self.sessions.departures.expel(id, why);
             return false;
         };
         let refusal = Refusal::new(RefusalKind::Forced, why);
@@ -449,10 +455,10 @@ impl Broker {
 
     /// The broker stops: all clients are told, new ones are refused.
     pub fn shut_down(&mut self, now: Now, out: &mut Outbox) {
-        self.stopping = true;
+        self.shard.stopping = true;
         self.let_queues_stay(now, out);
         let early: alloc::vec::Vec<u32> = self
-            .edge
+            .sessions
             .connections
             .iter()
             .filter(|(_, connection)| connection.session.state() != State::Running)
@@ -469,7 +475,7 @@ impl Broker {
 
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
-        self.edge.pause(slot, Cause::Parked, out);
+        self.sessions.pause(&mut self.shard, slot, Cause::Parked, out);
     }
 }
 

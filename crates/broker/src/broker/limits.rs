@@ -18,8 +18,8 @@ impl Broker {
         came: bool,
         out: &mut Outbox,
     ) {
-        self.census.count_own(connection, (vhost, user), came);
-        out.tell_others(self.edge.shard, || Mail::ConnectionCounted {
+        self.sessions.census.count_own(connection, (vhost, user), came);
+        out.tell_others(self.shard.id, || Mail::ConnectionCounted {
             connection,
             vhost,
             user: user.into(),
@@ -35,13 +35,13 @@ impl Broker {
         user: Box<str>,
         came: bool,
     ) {
-        let of_shard_0 = (self.edge.shard == ShardId(0)).then_some(&self.directory);
-        self.census.count_other(connection, (vhost, user), came, of_shard_0);
+        let of_shard_0 = (self.shard.id == ShardId(0)).then_some(&self.directory);
+        self.sessions.census.count_other(connection, (vhost, user), came, of_shard_0);
     }
 
     /// Closes connections that opened on several shards at once and are too many, the newest first.
     pub(super) fn close_surplus(&mut self, now: Now, out: &mut Outbox) {
-        while let Some((connection, text)) = self.census.next_surplus(&self.directory) {
+        while let Some((connection, text)) = self.sessions.census.next_surplus(&self.directory) {
             // It may be between two shards.
             out.tell_others(ShardId(0), || Mail::CloseConnection {
                 connection,
@@ -53,17 +53,17 @@ impl Broker {
 
     /// Why the user may not open one more channel on the connection in `slot`, if so.
     pub(super) fn over_channel_limit(&self, slot: u32) -> Option<String> {
-        let connection = self.edge.connections.get(slot as usize)?;
-        self.edge.user_channels.over_limit(&self.directory, connection)
+        let connection = self.sessions.connections.get(slot as usize)?;
+        self.sessions.user_channels.over_limit(&self.directory, connection)
     }
 
     /// Tells the other shards of users with a limit whose channels here have changed.
     #[cold]
     pub(super) fn tell_channels(&mut self, out: &mut Outbox) {
-        for (user, channels) in self.edge.user_channels.take_changed() {
+        for (user, channels) in self.sessions.user_channels.take_changed() {
             let found = self.directory.user(&user);
             if found.is_some_and(|user| user.limits.channels_max.is_some()) {
-                out.tell_others(self.edge.shard, || Mail::ChannelsCounted {
+                out.tell_others(self.shard.id, || Mail::ChannelsCounted {
                     user: user.clone(),
                     channels,
                 });

@@ -22,84 +22,84 @@ impl Broker {
     /// Brings the sums of tables up to date at the end of a cycle: those of queues that were used, and
     /// what costs no walk to tell.
     pub(crate) fn weigh_tables(&mut self, now: Now, out: &Outbox) {
-        let edge = &mut self.edge;
-        let mut unweighed = core::mem::take(&mut edge.unweighed);
+        let (shard, remote) = (&mut self.shard, &self.homes.remote);
+        let mut unweighed = core::mem::take(&mut shard.unweighed);
         for slot in unweighed.drain(..) {
-            let Some(home) = self.homes.get_mut(slot as usize) else { continue };
-            home.weigh(edge);
-            if home.note_spare(SPARE_BYTES) && self.idle_tables.note(slot, home.id) {
-                edge.timers.arm(now.instant + IDLE_INTERVAL, Timer::Tables);
+            let Some(home) = self.homes.queues.get_mut(slot as usize) else { continue };
+            home.weigh(shard);
+            if home.note_spare(SPARE_BYTES) && self.homes.idle_tables.note(slot, home.id) {
+                shard.timers.arm(now.instant + IDLE_INTERVAL, Timer::Tables);
             }
         }
-        edge.unweighed = unweighed;
-        edge.log_bytes = self.journal.memory_bytes()
-            + edge.dead_letters.ledger_bytes()
-            + self.delayed.memory_bytes();
-        match edge.held.unacked {
-            0 => self.oldest.forget(),
-            _ if self.journal.is_on() => self.oldest.arm(now, &mut edge.timers),
+        shard.unweighed = unweighed;
+        shard.log_bytes = self.journal.memory_bytes()
+            + self.homes.dead_letters.ledger_bytes()
+            + self.homes.delayed.memory_bytes();
+        match shard.held.unacked {
+            0 => self.homes.oldest.forget(),
+            _ if self.journal.is_on() => self.homes.oldest.arm(now, &mut shard.timers),
             _ => {}
         }
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
-        edge.table_bytes = self.directory.bytes()
-            + self.home_slots.memory_bytes()
-            + self.idle_tables.memory_bytes()
-            + self.postponed.memory_bytes()
-            + self.jobs.memory_bytes()
-            + self.spilling.len() * size_of::<QueueId>()
-            + edge.timers.memory_bytes()
-            + edge.by_id.allocation_size()
-            + edge.remote_consumers.allocation_size()
-            + edge.remote_windows.allocation_size()
-            + edge.backpressure.memory_bytes()
-            + edge.dead_letters.memory_bytes()
-            + edge.resting_bytes
+        shard.table_bytes = self.directory.bytes()
+            + self.homes.slots.memory_bytes()
+            + self.homes.idle_tables.memory_bytes()
+            + self.homes.postponed.memory_bytes()
+            + shard.jobs.memory_bytes()
+            + self.homes.spilling.len() * size_of::<QueueId>()
+            + shard.timers.memory_bytes()
+            + self.sessions.by_id.allocation_size()
+            + remote.consumers.allocation_size()
+            + remote.windows.allocation_size()
+            + shard.backpressure.memory_bytes()
+            + self.homes.dead_letters.memory_bytes()
+            + shard.resting_bytes
             + mail;
     }
 
     /// Queues that were not used since the last look give spare room in their tables back.
     pub(crate) fn look_at_tables(&mut self, now: Now) {
-        let (homes, edge) = (&mut self.homes, &mut self.edge);
-        let next = self.idle_tables.look(|slot, id| {
+        let (homes, shard) = (&mut self.homes.queues, &mut self.shard);
+        let next = self.homes.idle_tables.look(|slot, id| {
             let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
-            home.map_or(Some(0), |home| home.give_spare(now, edge))
+            home.map_or(Some(0), |home| home.give_spare(now, shard))
         });
         if let Some(pause) = next {
-            self.edge.timers.arm(now.instant + pause, Timer::Tables);
+            self.shard.timers.arm(now.instant + pause, Timer::Tables);
         }
     }
 
-    /// What [`Edge::memory`] would be if everything was counted anew, by a walk over all.
+    /// What [`crate::shard::Shard::memory`] would be if everything was counted anew, by a walk over all.
     #[must_use]
     pub fn memory_by_walk(&self) -> usize {
-        let edge = &self.edge;
-        let all = edge.connections.iter().map(|(_, connection)| connection);
+        let shard = &self.shard;
+        let all = self.sessions.connections.iter().map(|(_, connection)| connection);
         let open = all.filter(|connection| !connection.vhost_name.is_empty());
         let connections: usize = open.map(|connection| connection.memory_by_walk()).sum();
-        let homes: usize = self.homes.iter().map(|(_, home)| home.memory_bytes()).sum();
-        let dead = self.working.deleted_bytes();
+        let homes: usize = self.homes.queues.iter().map(|(_, home)| home.memory_bytes()).sum();
+        let dead = self.homes.working.deleted_bytes();
         let logs = self.journal.memory_by_walk()
-            + edge.dead_letters.ledger_bytes()
-            + self.delayed.memory_bytes();
-        let counted = edge.connection_bytes + edge.queue_bytes + edge.log_bytes;
-        edge.memory() - counted + connections + homes + dead + logs
+            + self.homes.dead_letters.ledger_bytes()
+            + self.homes.delayed.memory_bytes();
+        let counted = shard.connection_bytes + shard.queue_bytes + shard.log_bytes;
+        shard.memory() - counted + connections + homes + dead + logs
     }
 
     /// Gives the memory of empty send buffers back; busy ones are looked at again.
     pub(crate) fn trim_buffers(&mut self, now: Now) {
-        for (slot, id) in core::mem::take(&mut self.edge.spacious) {
-            let Some(connection) = self.edge.connection_at(slot, id) else { continue };
+        for (slot, id) in core::mem::take(&mut self.sessions.spacious) {
+            let Some(connection) = self.sessions.connection_at(slot, id) else { continue };
             connection.spacious = false;
             connection.send.shrink();
-            self.edge.recount(slot);
-            self.edge.note_spacious(slot, now);
+            self.sessions.recount(&mut self.shard, slot);
+            self.sessions.note_spacious(&mut self.shard, slot, now);
         }
     }
 
     /// Counts send buffers that have grown, whether their sockets take bytes or not.
     pub(crate) fn count_grown(&mut self, out: &mut Outbox) {
         for slot in out.grown.drain(..) {
-            self.edge.recount(slot.0);
+            self.sessions.recount(&mut self.shard, slot.0);
         }
     }
 
@@ -109,21 +109,21 @@ impl Broker {
     /// amount.
     #[inline]
     pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         connection.leftover_bytes = leftover;
         let held = connection.session.held_bytes();
         let ends = connection.end.is_some();
-        self.edge.recount(slot);
+        self.sessions.recount(&mut self.shard, slot);
         if held < HALF_MESSAGE_BYTES_MIN || ends {
             return;
         }
-        let limit = self.edge.loan.obtainable;
-        let body_bytes_max = self.settings.server.body_bytes_max as usize;
-        if self.edge.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
+        let limit = self.shard.loan.obtainable;
+        let body_bytes_max = self.shard.settings.server.body_bytes_max as usize;
+        if self.shard.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
             let text = format!("no memory for the rest of a message after {held} bytes");
             let refusal = Refusal::new(RefusalKind::ResourceError, text);
             self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Publish), out);
-            self.edge.recount(slot);
+            self.sessions.recount(&mut self.shard, slot);
         }
     }
 }

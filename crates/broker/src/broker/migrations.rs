@@ -11,13 +11,13 @@ use lepus_store::disk::LogId;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::directory::{QueueInfo, Request};
-use crate::edge::RemoteConsumer;
 use crate::home::Home;
 use crate::journal::NO_LOG;
 use crate::mail::{Mail, MovingQueue, Origin};
 use crate::migration::{Leaving, MESSAGES_MAX, Next};
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{ConsumerKey, NoSink, command};
+use crate::remote::RemoteConsumer;
 
 impl Broker {
     /// Has a queue go to another shard, for the reason `why`, which the log tells. False if it is
@@ -31,14 +31,15 @@ impl Broker {
         why: &str,
         out: &mut Outbox,
     ) -> bool {
-        self.edge.now = now;
+        self.shard.now = now;
         let Some(slot) = self.home_slot(id, u32::MAX) else { return false };
-        let may_begin = !self.stopping && self.may_send_to(to) && self.migrations.may_begin();
+        let may_begin =
+            !self.shard.stopping && self.may_send_to(to) && self.homes.migrations.may_begin();
         if !may_begin || !self.is_free(id, slot) {
             return false;
         }
-        let number = self.migrations.begin(now, (slot, id), to, why, self.others());
-        out.tell_others(self.edge.shard, || Mail::QueueLeaves { queue: id, number });
+        let number = self.homes.migrations.begin(now, (slot, id), to, why, self.others());
+        out.tell_others(self.shard.id, || Mail::QueueLeaves { queue: id, number });
         true
     }
 
@@ -46,26 +47,27 @@ impl Broker {
     /// neither came nor failed to go lately.
     pub(crate) fn may_move(&self, now: Now, id: QueueId) -> bool {
         let is_free = |slot| self.is_free(id, slot);
-        !self.migrations.is_left_alone(now, id) && self.home_slot(id, u32::MAX).is_some_and(is_free)
+        !self.homes.migrations.is_left_alone(now, id)
+            && self.home_slot(id, u32::MAX).is_some_and(is_free)
     }
 
     fn is_free(&self, id: QueueId, slot: u32) -> bool {
-        let home = &self.homes[slot as usize];
+        let home = &self.homes.queues[slot as usize];
         self.directory.queue_by_id(id).is_some_and(|info| info.exclusive().is_none())
             && !home.is_dying()
-            && self.migrations.rests(id).is_none()
+            && self.homes.migrations.rests(id).is_none()
             && home.queue.ready() + home.queue.unacked() <= MESSAGES_MAX
     }
 
     /// Whether some queue is on its way, as far as is known here.
     #[must_use]
     pub fn has_migrations(&self) -> bool {
-        self.migrations.is_any_on_its_way()
+        self.homes.migrations.is_any_on_its_way()
     }
 
     /// How many other shards there are.
     fn others(&self) -> u32 {
-        u32::from(self.settings.shards) - 1
+        u32::from(self.shard.settings.shards) - 1
     }
 
     /// A queue of another shard is about to leave it.
@@ -77,32 +79,32 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if self.directory.queue_by_id(queue).is_some_and(|info| info.home == from) {
-            self.migrations.hold_for(queue);
+            self.homes.migrations.hold_for(queue);
         }
         out.mail[from.index()].items.push(Mail::QueueQuiet { number });
     }
 
     /// Brings migrations forward, at the end of a cycle.
     pub(crate) fn migrate(&mut self, now: Now, out: &mut Outbox) {
-        for mut leaving in self.migrations.take_leaving() {
+        for mut leaving in self.homes.migrations.take_leaving() {
             let (slot, id) = leaving.queue();
-            let home = self.homes.get(slot as usize);
+            let home = self.homes.queues.get(slot as usize);
             let Some(home) = home.filter(|home| home.id == id) else { continue };
             let log = home.log;
-            if leaving.must_end(now, self.stopping || home.is_dying()) {
+            if leaving.must_end(now, self.shard.stopping || home.is_dying()) {
                 self.give_migration_up(now, &leaving, out);
                 continue;
             }
             let is_still = leaving.depends_on_queue() && self.is_still(slot, id);
             let next = leaving.go_on(is_still, &mut self.journal, log);
             if next == Next::AskShards {
-                let number = self.migrations.ask_again(&mut leaving, self.others());
-                out.tell_others(self.edge.shard, || Mail::QueueLeaves { queue: id, number });
+                let number = self.homes.migrations.ask_again(&mut leaving, self.others());
+                out.tell_others(self.shard.id, || Mail::QueueLeaves { queue: id, number });
             }
             let to = leaving.to();
-            self.migrations.keep(leaving);
+            self.homes.migrations.keep(leaving);
             if next == Next::AskDirectory {
-                let origin = Origin::Migration { shard: self.edge.shard, queue: id };
+                let origin = Origin::Migration { shard: self.shard.id, queue: id };
                 self.ask_directory(origin, Request::MoveQueue { id, to }, out);
             }
         }
@@ -110,8 +112,8 @@ impl Broker {
 
     /// Whether nothing of a queue is here but itself and its consumers.
     fn is_still(&self, slot: u32, id: QueueId) -> bool {
-        let queue = &self.homes[slot as usize].queue;
-        let detached = &self.edge.detached;
+        let queue = &self.homes.queues[slot as usize].queue;
+        let detached = &self.homes.remote.detached;
         let is_detached = |key: &ConsumerKey| detached.contains(&key.connection);
         queue.is_still()
             // A connection is about to come to it.
@@ -121,10 +123,10 @@ impl Broker {
 
     fn give_migration_up(&mut self, now: Now, leaving: &Leaving, out: &mut Outbox) {
         let (slot, queue) = leaving.queue();
-        leaving.tell_end(&self.describe_queue(queue), self.edge.shard, out);
-        self.edge.counters.moves_given_up += 1;
-        self.migrations.stayed(now, queue);
-        out.tell_others(self.edge.shard, || Mail::QueueStays { queue });
+        leaving.tell_end(&self.describe_queue(queue), self.shard.id, out);
+        self.shard.counters.moves_given_up += 1;
+        self.homes.migrations.stayed(now, queue);
+        out.tell_others(self.shard.id, || Mail::QueueStays { queue });
         self.rest_over(now, queue, out);
         if let Some(slot) = self.home_slot(queue, slot) {
             self.pump(now, slot, out);
@@ -133,14 +135,14 @@ impl Broker {
 
     /// The directory does not let a queue move.
     pub(crate) fn migration_refused(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
-        if let Some(leaving) = self.migrations.end_leaving(queue) {
+        if let Some(leaving) = self.homes.migrations.end_leaving(queue) {
             self.give_migration_up(now, &leaving, out);
         }
     }
 
     /// Tells a queue's home that its move is in the failed definitions log, synced or not.
     pub(crate) fn tell_undecided(&mut self, home: ShardId, queue: QueueId, out: &mut Outbox) {
-        if home == self.edge.shard {
+        if home == self.shard.id {
             self.take_log_from(queue, out);
         } else {
             out.mail[home.index()].items.push(Mail::QueueUndecided { queue });
@@ -151,7 +153,7 @@ impl Broker {
     /// for it any more. It is empty: what it had has left its log.
     pub(crate) fn take_log_from(&mut self, queue: QueueId, out: &mut Outbox) {
         let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
-        let home = &mut self.homes[slot as usize];
+        let home = &mut self.homes.queues[slot as usize];
         if !home.queue.is_durable() {
             // Nothing of it is found again anyway.
             return;
@@ -174,7 +176,7 @@ impl Broker {
         on: bool,
         out: &mut Outbox,
     ) {
-        if let Some(remote) = self.edge.remote_consumers.get_mut(&consumer) {
+        if let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) {
             remote.governed = on;
             remote.wanted = false;
             self.resume_consumer(now, queue, u32::MAX, consumer, out);
@@ -191,15 +193,15 @@ impl Broker {
     ) {
         let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else { return };
         let target = Target { queue: id, home: to, slot: u32::MAX };
-        self.jobs.redirect(info.id, target, self.edge.shard);
-        self.edge.dead_letters.redirect(info.id, id);
+        self.shard.jobs.redirect(info.id, target, self.shard.id);
+        self.homes.dead_letters.redirect(info.id, id);
         // What is passed on to another shard waits for room in the own log.
         self.queue_left(info.id, 0);
         self.redirect_consumers(info, (id, to), out);
-        let own = self.edge.shard;
-        let rest = self.migrations.end_rest(info.id);
+        let own = self.shard.id;
+        let rest = self.homes.migrations.end_rest(info.id);
         if own == to {
-            return self.migrations.expect(id, rest);
+            return self.homes.migrations.expect(id, rest);
         }
         if own == info.home {
             self.send_queue(now, info.id, (id, to), out);
@@ -217,8 +219,8 @@ impl Broker {
         (id, to): (QueueId, ShardId),
         out: &mut Outbox,
     ) {
-        let own = self.edge.shard;
-        for (_, connection) in &mut self.edge.connections {
+        let own = self.shard.id;
+        for (_, connection) in &mut self.sessions.connections {
             connection.redirect((info.id, info.home), (id, to), own, |consumer, on| {
                 out.mail[to.index()].items.push(Mail::Govern { consumer, queue: id, on });
             });
@@ -233,13 +235,13 @@ impl Broker {
         (id, to): (QueueId, ShardId),
         out: &mut Outbox,
     ) {
-        let why = self.migrations.end_leaving(old).map(Leaving::into_reason);
-        let homes = &self.homes;
-        let Some(slot) = self.home_slots.remove(old, |slot| homes[slot as usize].id) else {
+        let why = self.homes.migrations.end_leaving(old).map(Leaving::into_reason);
+        let homes = &self.homes.queues;
+        let Some(slot) = self.homes.slots.remove(old, |slot| homes[slot as usize].id) else {
             return;
         };
-        let mut home = self.homes.remove(slot as usize);
-        home.forget_bytes(&mut self.edge);
+        let mut home = self.homes.queues.remove(slot as usize);
+        home.forget_bytes(&mut self.shard);
         // Its last consumer left meanwhile, and its deletion is asked for already.
         for (to, reply) in home.take_answers() {
             self.reply(to, old, reply, out);
@@ -254,7 +256,7 @@ impl Broker {
         for key in consumers {
             self.forget_remote(key, old, out);
         }
-        self.edge.counters.queues_moved += 1;
+        self.shard.counters.queues_moved += 1;
         let cargo = Box::new(MovingQueue { queue, why: why.unwrap_or_default() });
         out.mail[to.index()].items.push(Mail::QueueArrives { queue: id, cargo });
     }
@@ -269,7 +271,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let MovingQueue { mut queue, why } = cargo;
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let Some(info) = self.directory.queue_by_id(id) else {
             // Deleted on the way.
             let deleted = queue.apply(now, command::Delete {}, &mut NoSink);
@@ -280,7 +282,7 @@ impl Broker {
         if info.durable {
             self.journal.name(log_place);
         }
-        let prefetch_max = self.edge.limits.unacked_per_channel_max;
+        let prefetch_max = self.shard.limits.unacked_per_channel_max;
         queue.apply(now, command::SettleIn { own, prefetch_max }, &mut NoSink);
         for (handle, consumer, _) in queue.consumers() {
             if consumer.shard != own {
@@ -294,24 +296,24 @@ impl Broker {
                     wanted: false,
                     place: None,
                 };
-                self.edge.remote_consumers.insert(consumer.key, remote);
+                self.homes.remote.consumers.insert(consumer.key, remote);
             }
         }
         let mut home = Home::arrived(id, queue, log_place);
-        home.weigh(&mut self.edge);
-        let slot = self.homes.insert(home) as u32;
+        home.weigh(&mut self.shard);
+        let slot = self.homes.queues.insert(home) as u32;
         // What it brought may be more than it needs here.
-        self.homes[slot as usize].note(slot, &mut self.edge);
+        self.homes.queues[slot as usize].note(slot, &mut self.shard);
         if let Some(place) = self.directory.queue_place_by_id(id) {
             self.directory.note_slot(place as usize, slot);
         }
-        let homes = &self.homes;
-        self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
+        let homes = &self.homes.queues;
+        self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
         // What was to go to it waited for room in the own log.
         self.queue_left(id, 0);
         let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));
         out.log(Severity::Info, "queue-moved", text);
-        self.migrations.came(now, id);
+        self.homes.migrations.came(now, id);
         self.rest_over(now, id, out);
         self.pump(now, slot, out);
     }

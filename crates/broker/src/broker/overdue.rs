@@ -24,7 +24,7 @@ impl Broker {
     #[must_use]
     pub fn overdue(&self, now: Now, out: &Outbox) -> Vec<String> {
         let mut found = Vec::new();
-        for (_, connection) in self.edge.connections.iter() {
+        for (_, connection) in self.sessions.connections.iter() {
             // What is left of one that ends is cleaned up, and waits for other things.
             if !connection.gone && connection.end.is_none() {
                 let name = format!("connection {}", connection.id.0);
@@ -33,7 +33,7 @@ impl Broker {
                 found.extend(self.overdue_channels(connection));
             }
         }
-        for (slot, home) in self.homes.iter() {
+        for (slot, home) in self.homes.queues.iter() {
             if !home.is_dying() {
                 let what = self.overdue_queue(now, slot as u32, home);
                 found.extend(what.map(|what| format!("queue {} {what}", home.id.0)));
@@ -46,7 +46,7 @@ impl Broker {
 
     /// Causes for which a connection is not read, and that are over.
     fn overdue_causes(&self, connection: &Connection, out: &Outbox) -> Vec<&'static str> {
-        let (limits, waiting) = (&self.edge.limits, &self.edge.backpressure);
+        let (limits, waiting) = (&self.shard.limits, &self.shard.backpressure);
         let has = |cause| connection.paused.has(cause);
         let mut found = Vec::new();
         if has(Cause::Turn) {
@@ -71,7 +71,7 @@ impl Broker {
         if has(Cause::Parked) && connection.parked_bytes <= limits.parked_bytes_max / 2 {
             found.push("parked frames, of which few are left");
         }
-        if has(Cause::Move) && !self.departures.has(connection.id) {
+        if has(Cause::Move) && !self.sessions.departures.has(connection.id) {
             found.push("its departure, which is over");
         }
         if !connection.debts.is_empty() && connection.send.len() <= limits.send_window_bytes / 2 {
@@ -82,7 +82,7 @@ impl Broker {
 
     /// Channels of a connection with something that waits for nothing.
     fn overdue_channels(&self, connection: &Connection) -> Vec<String> {
-        let limits = &self.edge.limits;
+        let limits = &self.shard.limits;
         let mut found = Vec::new();
         for channel in connection.open_channels().filter(|channel| channel.ending.is_none()) {
             let mut note = |what: &str| {
@@ -124,15 +124,15 @@ impl Broker {
         }
         if queue.is_waiting() {
             let is_listed = self.journal.has_reader(reader.1)
-                || self.edge.backpressure.is_behind_dead_letters(reader.1)
-                || self.edge.dead_letters.is_behind_lines(reader.1);
+                || self.shard.backpressure.is_behind_dead_letters(reader.1)
+                || self.homes.dead_letters.is_behind_lines(reader.1);
             return (!is_listed).then_some("waits for something to be read that nobody reads");
         }
         match home.is_listed() {
             true => None,
             false if queue.wants_dispatch() => Some("has a message and a consumer that takes it"),
             // The time of what is in one that leaves comes again where it goes to, or when it stays.
-            false if self.migrations.leaves(home.id) => None,
+            false if self.homes.migrations.leaves(home.id) => None,
             false => queue.has_work(now).then_some("has messages to drop"),
         }
     }
@@ -141,7 +141,7 @@ impl Broker {
     fn overdue_consumers(&self, home: &Home) -> Vec<String> {
         let mut found = Vec::new();
         for consumer in home.queue.parked_consumers() {
-            let is_waiting = match consumer.shard == self.edge.shard {
+            let is_waiting = match consumer.shard == self.shard.id {
                 true => self.waits_here(consumer),
                 false => self.waits_elsewhere(consumer),
             };
@@ -166,8 +166,8 @@ impl Broker {
 
     /// The channel of a consumer of this shard, unless it or its connection ends.
     fn living_channel(&self, key: ConsumerKey) -> Option<&Channel> {
-        let slot = *self.edge.by_id.get(&key.connection)?;
-        let connection = self.edge.connections.get(slot as usize)?;
+        let slot = *self.sessions.by_id.get(&key.connection)?;
+        let connection = self.sessions.connections.get(slot as usize)?;
         let mut channels = connection.open_channels().filter(|_| connection.end.is_none());
         let channel = channels.find(|channel| channel.key == key.channel)?;
         channel.ending.is_none().then_some(channel)
@@ -176,17 +176,18 @@ impl Broker {
     /// The same of one on another shard.
     fn waits_elsewhere(&self, consumer: &Consumer) -> bool {
         let key = consumer.key;
-        self.edge.detached.contains(&key.connection)
+        self.homes.remote.detached.contains(&key.connection)
             || self
-                .edge
-                .remote_consumers
+                .homes
+                .remote
+                .consumers
                 .get(&key)
                 .is_none_or(|remote| remote.place.is_some() || remote.wanted)
     }
 
     /// Consumers of other shards that asked for credit, which their shard has yet to grant, and their shards.
     pub fn credit_asked(&self) -> impl Iterator<Item = (ConsumerKey, ShardId)> {
-        let asked = self.edge.remote_consumers.iter().filter(|(_, remote)| remote.wanted);
+        let asked = self.homes.remote.consumers.iter().filter(|(_, remote)| remote.wanted);
         asked.map(|(key, remote)| (*key, remote.shard))
     }
 
@@ -201,9 +202,9 @@ impl Broker {
 
     /// Those on other lists who wait for what is over.
     fn overdue_lists(&self) -> Vec<String> {
-        let (edge, mut found) = (&self.edge, Vec::new());
-        for (id, window) in edge.remote_windows.iter().filter(|(_, window)| window.room > 0) {
-            if edge.backpressure.first_behind(*id).is_some() {
+        let (backpressure, mut found) = (&self.shard.backpressure, Vec::new());
+        for (id, window) in self.homes.remote.windows.iter().filter(|(_, window)| window.room > 0) {
+            if backpressure.first_behind(*id).is_some() {
                 let room = window.room;
                 found.push(format!(
                     "a consumer waits for connection {}, which has {room} bytes of room",
@@ -211,20 +212,20 @@ impl Broker {
                 ));
             }
         }
-        for id in edge.backpressure.queues_with_commands() {
+        for id in backpressure.queues_with_commands() {
             let slot = self.home_slot(id, u32::MAX);
-            if !slot.is_some_and(|slot| self.homes[slot as usize].queue.is_waiting()) {
+            if !slot.is_some_and(|slot| self.homes.queues[slot as usize].queue.is_waiting()) {
                 found.push(format!(
                     "a command waits for a read of queue {}, which reads nothing",
                     id.0
                 ));
             }
         }
-        let letters = &edge.dead_letters;
+        let letters = &self.homes.dead_letters;
         if letters.is_waiting() && !self.journal.has_reader(LETTERS.1) {
             found.push("dead letters wait for a read that nobody makes".into());
         }
-        if edge.backpressure.waits_for_dead_letters()
+        if backpressure.waits_for_dead_letters()
             && !letters.has_any_to_send()
             && !letters.is_waiting()
             && !self.journal.closes()
@@ -236,15 +237,15 @@ impl Broker {
                 found.push(format!("dead letters of queue {} wait for some that have gone", id.0));
             }
         }
-        if self.postponed.awaits_arrivals() && !self.migrations.expects_any() {
+        if self.homes.postponed.awaits_arrivals() && !self.homes.migrations.expects_any() {
             found.push("mail waits for queues that have come".into());
         }
-        for channel in self.jobs.commits_behind_publishes() {
-            if !self.jobs.has_fanout_of(channel) && !self.postponed.has_from(channel) {
+        for channel in self.shard.jobs.commits_behind_publishes() {
+            if !self.shard.jobs.has_fanout_of(channel) && !self.homes.postponed.has_from(channel) {
                 found.push(format!("a commit waits for a publish of {channel:?}, which is over"));
             }
         }
-        if self.departures.has_waiting() && self.has_applied_mail() {
+        if self.sessions.departures.has_waiting() && self.has_applied_mail() {
             found.push("connections wait for mail that is applied".into());
         }
         found

@@ -8,85 +8,84 @@ use lepus_base::QueueId;
 
 use crate::broker::Broker;
 use crate::definitions::Definitions;
-use crate::edge::Edge;
+use crate::homes::Homes;
 use crate::journal::Journal;
 use crate::outbox::Outbox;
 use crate::owner::{Conditions, Owner};
+use crate::sessions::Sessions;
+use crate::shard::Shard;
 
 impl Broker {
     /// All owners.
     fn owners(&self) -> [&dyn Owner; 15] {
-        let Broker {
-            directory: _,
-            edge,
+        let Broker { directory: _, definitions, sessions, homes, journal, shard } = self;
+        let Sessions {
+            connections: _,
+            by_id: _,
+            follow_ups,
+            user_channels: _,
+            spacious: _,
+            unread_replies: _,
             census: _,
-            homes: _,
-            home_slots: _,
-            idle_tables: _,
-            leaving: _,
-            definitions,
-            journal,
-            postponed,
             looks,
-            oldest,
             names: _,
-            rng: _,
-            delayed,
-            routes: _,
-            targets: _,
-            mailed_targets: _,
-            puts: _,
-            packed: _,
-            noted: _,
-            working,
-            jobs,
+            looked_at: _,
             settlings,
             ends,
             departures: _,
+        } = sessions;
+        let Homes {
+            queues: _,
+            slots: _,
+            remote: _,
+            dead_letters,
+            delayed,
+            postponed,
             migrations,
+            working,
+            idle_tables: _,
+            leaving: _,
+            oldest,
             queue_looks: _,
-            looked_at: _,
-            stopping: _,
-            alarm: _,
             spilling: _,
-            lender: _,
             recorder: _,
+            puts: _,
+            packed: _,
+            mailed_targets: _,
+            noted: _,
+        } = homes;
+        let Shard {
+            id: _,
             settings: _,
             hash: _,
-        } = self;
-        let Edge {
-            shard: _,
+            rng: _,
+            stopping: _,
+            alarm: _,
+            lender: _,
+            jobs,
+            routes: _,
+            targets: _,
             near: _,
             now: _,
             limits: _,
             loan: _,
-            connections: _,
-            by_id: _,
             pool: _,
             timers: _,
             counters: _,
             held: _,
-            dead_letters,
-            remote_consumers: _,
-            remote_windows: _,
             is_committing: _,
             effort: _,
             backpressure,
-            follow_ups,
             connection_bytes: _,
             entering_bytes: _,
-            user_channels: _,
             log_bytes: _,
-            detached: _,
-            spacious: _,
             resting_bytes: _,
             queue_bytes: _,
             unweighed: _,
-            unread_replies: _,
             job_bytes: _,
             table_bytes: _,
             mail_bytes: _,
-        } = edge;
+        } = shard;
         [
             definitions,
             journal,
@@ -102,7 +101,7 @@ impl Broker {
             dead_letters,
             backpressure,
             follow_ups,
-            edge,
+            shard,
         ]
     }
 
@@ -111,10 +110,10 @@ impl Broker {
         Conditions {
             journal: &self.journal,
             out,
-            limits: &self.edge.limits,
-            resting_bytes: self.edge.resting_bytes,
-            awaits_loan: self.edge.awaits_loan(),
-            is_stopping: self.stopping,
+            limits: &self.shard.limits,
+            resting_bytes: self.shard.resting_bytes,
+            awaits_loan: self.shard.awaits_loan(),
+            is_stopping: self.shard.stopping,
         }
     }
 
@@ -175,7 +174,7 @@ impl Owner for Journal {
 }
 
 /// Its pool, which is made smaller in slices.
-impl Owner for Edge {
+impl Owner for Shard {
     fn has_work(&self, _: &Conditions<'_>) -> bool {
         self.must_compact()
     }

@@ -26,8 +26,8 @@ impl Broker {
         let mut others = Vec::with_capacity(targets.len());
         incoming.last = false;
         for target in targets {
-            if self.migrations.rests(target.queue).is_some_and(&which) {
-                let body = incoming.keep(&mut self.edge.pool);
+            if self.homes.migrations.rests(target.queue).is_some_and(&which) {
+                let body = incoming.keep(&mut self.shard.pool);
                 let bytes = incoming.bytes();
                 self.let_rest(target.queue, Parcel::Message { body, bytes, terms });
             } else {
@@ -39,26 +39,26 @@ impl Broker {
 
     /// Keeps something for a queue that is on its way.
     pub(crate) fn let_rest(&mut self, queue: QueueId, parcel: Parcel) {
-        let bytes = parcel.bytes(&self.edge.pool);
-        if self.migrations.let_rest(queue, parcel) {
-            self.edge.resting_bytes += bytes;
+        let bytes = parcel.bytes(&self.shard.pool);
+        if self.homes.migrations.let_rest(queue, parcel) {
+            self.shard.resting_bytes += bytes;
         }
     }
 
     /// A queue stays where it was, or is gone: what waited for it goes on.
     pub(crate) fn rest_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
-        if let Some(rest) = self.migrations.end_rest(queue) {
+        if let Some(rest) = self.homes.migrations.end_rest(queue) {
             self.send_rest_on(now, rest, queue, out);
         }
     }
 
     pub(super) fn send_rest_on(&mut self, now: Now, rest: Rest, queue: QueueId, out: &mut Outbox) {
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
-        let is_here = home == Some(self.edge.shard);
+        let is_here = home == Some(self.shard.id);
         // Of each channel, what found no room.
         let mut postponed = BTreeMap::new();
         for parcel in rest.into_parcels() {
-            self.edge.resting_bytes -= parcel.bytes(&self.edge.pool);
+            self.shard.resting_bytes -= parcel.bytes(&self.shard.pool);
             match parcel {
                 Parcel::Message { body, bytes, terms } => {
                     let message = (body, bytes, terms);
@@ -67,7 +67,7 @@ impl Broker {
                 Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
                     Some(home) if !is_here => {
                         if let Command::Subscribe { consumer, .. } = &mut command {
-                            let limits = &self.edge.limits;
+                            let limits = &self.shard.limits;
                             consumer.prefetch = limits.prefetch_elsewhere(consumer.prefetch);
                         }
                         let mail = Mail::Command { from, queue, command };
@@ -93,20 +93,20 @@ impl Broker {
         out: &mut Outbox,
     ) {
         match home {
-            Some(home) if home == self.edge.shard => {
+            Some(home) if home == self.shard.id => {
                 let targets = [Target { queue, home, slot: u32::MAX }].into();
                 let few = Few { body, bytes, targets, terms, part: Part::Alone };
                 self.enqueue_or_postpone(now, few, postponed, out);
             }
             Some(home) => {
                 let batch = &mut out.mail[home.index()];
-                let view = MessageView::unpack(self.edge.pool.get(body));
+                let view = MessageView::unpack(self.shard.pool.get(body));
                 let message = view.append_packed(&mut batch.bytes);
                 batch.items.push(terms.mail(queue, message));
-                self.edge.pool.release(body);
+                self.shard.pool.release(body);
             }
             None => {
-                self.edge.pool.release(body);
+                self.shard.pool.release(body);
                 if let Some((to, number)) = terms.confirm() {
                     self.report_enqueued(now, to, number, 1, Receipt::Taken, out);
                 }
@@ -142,22 +142,23 @@ mod tests {
         let mut few = |number| {
             let terms =
                 Terms { persistent: true, priority: number, expiration: None, from, number: None };
-            let body = broker.edge.pool.insert(&[b"body"]);
+            let body = broker.shard.pool.insert(&[b"body"]);
             Few { body, bytes: 4, targets: Vec::new(), terms, part: Part::Alone }
         };
         let [without, first, second, later] = [0, 1, 2, 3].map(&mut few);
-        broker.postponed.push(Postponed::Few(later), Waits::Turn);
+        broker.homes.postponed.push(Postponed::Few(later), Waits::Turn);
         // There is room for the first. One of those behind it found none, and the second does not overtake that.
         let mut postponed = BTreeMap::new();
         broker.enqueue_or_postpone(NOW, first, &mut postponed, &mut out);
         assert!(postponed.is_empty());
         postponed.insert(from, 1);
-        broker.postponed.insert(0, Postponed::Few(without), Waits::Turn);
+        broker.homes.postponed.insert(0, Postponed::Few(without), Waits::Turn);
         broker.enqueue_or_postpone(NOW, second, &mut postponed, &mut out);
-        let order = core::iter::from_fn(|| broker.postponed.pop(from)).map(|found| match found {
-            Postponed::Few(few) => few.terms.priority,
-            _ => 0,
-        });
+        let order =
+            core::iter::from_fn(|| broker.homes.postponed.pop(from)).map(|found| match found {
+                Postponed::Few(few) => few.terms.priority,
+                _ => 0,
+            });
         assert_eq!(order.collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

@@ -13,7 +13,6 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Now, Pool, QueueId, VhostId};
 use lepus_store::AppendError;
 
-pub(super) use logged::Put;
 use replies::Addressed;
 
 use crate::backpressure::Cause;
@@ -22,7 +21,6 @@ use crate::channel::{At, Target};
 use crate::delayed::Later;
 use crate::delivery::is_near;
 use crate::directory::Routes;
-use crate::edge::mark_dirty;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Room;
 use crate::mail::{COMMIT_NUMBER, ChannelRef, LETTERS_CONNECTION, Receipt, Shortage, Terms};
@@ -38,6 +36,7 @@ use crate::router::Route;
 use crate::routing_keys::RoutingKeys;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Delivered, Publish, Source};
+use crate::sessions::mark_dirty;
 
 impl Broker {
     /// One published message, in the order of checks that clients rely on: size (checked before),
@@ -50,13 +49,13 @@ impl Broker {
         publish: Publish<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        self.edge.counters.received += 1;
-        self.edge.counters.count_size(publish.body.len());
+        self.shard.counters.received += 1;
+        self.shard.counters.count_size(publish.body.len());
         if publish.immediate {
             let text = "immediate=true";
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         connection.uncounted |= !connection.publishes;
         connection.publishes = true;
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
@@ -75,7 +74,7 @@ impl Broker {
                 self.publish_to(now, at, &publish, &checked, route.targets(), out)
             });
             routes.is_known = served.is_some();
-            let connection = &mut self.edge.connections[at.slot as usize];
+            let connection = &mut self.sessions.connections[at.slot as usize];
             if let Some(channel) = connection.incarnation(at.channel.channel) {
                 channel.routes = Some(routes);
                 if channel.counted_bytes != counted_bytes {
@@ -121,22 +120,22 @@ impl Broker {
         {
             // Nobody hears of it when it is due.
             if !self.find_routes(at.vhost, publish.exchange, keys, &checked.properties) {
-                return (Served::TooFar(self.routes.steps_max()), 0);
+                return (Served::TooFar(self.shard.routes.steps_max()), 0);
             }
             return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
         }
         if !self.find_routes(at.vhost, publish.exchange, keys, &checked.properties) {
-            return (Served::TooFar(self.routes.steps_max()), 0);
+            return (Served::TooFar(self.shard.routes.steps_max()), 0);
         }
-        let cacheable = self.routes.is_cacheable() && checked.extra_keys.is_empty();
-        let queues = self.routes.len();
+        let cacheable = self.shard.routes.is_cacheable() && checked.extra_keys.is_empty();
+        let queues = self.shard.routes.len();
         if queues > TARGETS_AT_ONCE_MAX {
             self.copy_to_far_replies(at, publish, &checked, &replies, true, out);
             return (self.publish_to_many(now, at, publish, &checked, out), queues);
         }
-        let mut targets = core::mem::take(&mut self.targets);
+        let mut targets = core::mem::take(&mut self.shard.targets);
         targets.clear();
-        resolve(&self.routes, &mut targets);
+        resolve(&self.shard.routes, &mut targets);
         let is_reached = replies.is_answered || queues > 0;
         self.copy_to_far_replies(at, publish, &checked, &replies, is_reached, out);
         let served = if queues > 0 || !(replies.is_answered || replies.is_asked()) {
@@ -147,7 +146,7 @@ impl Broker {
             }
             Served::Now
         };
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let may_grow = connection.may_remember_routes();
         if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
             let names = (publish.exchange, publish.routing_key);
@@ -155,7 +154,7 @@ impl Broker {
             routes.learn(self.directory.version(), names, &targets, may_grow);
             connection.weigh_channel(at.channel.channel);
         }
-        self.targets = targets;
+        self.shard.targets = targets;
         (served, queues)
     }
 
@@ -169,10 +168,10 @@ impl Broker {
         checked: &Checked<'_>,
         out: &mut Outbox,
     ) -> Served {
-        let list = self.jobs.list_from(self.routes.as_slice().iter().map(target_of));
-        self.routes.give_back();
+        let list = self.shard.jobs.list_from(self.shard.routes.as_slice().iter().map(target_of));
+        self.shard.routes.give_back();
         let served = self.publish_to(now, at, publish, checked, &list, out);
-        self.jobs.drop_list(list);
+        self.shard.jobs.drop_list(list);
         served
     }
 
@@ -185,11 +184,11 @@ impl Broker {
         keys: RoutingKeys<'_>,
         properties: &[u8],
     ) -> bool {
-        self.routes.clear();
+        self.shard.routes.clear();
         let properties = PropertiesRef(properties);
-        let (routes, rng) = (&mut self.routes, &mut self.rng);
+        let (routes, rng) = (&mut self.shard.routes, &mut self.shard.rng);
         let _ = self.directory.route(vhost, exchange, keys, properties, rng, routes);
-        self.edge.effort.spend(routes.steps());
+        self.shard.effort.spend(routes.steps());
         !routes.are_too_far()
     }
 
@@ -204,7 +203,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Served {
         let view = view_of(publish, &checked.properties);
-        let target = Target { queue: id, home: self.edge.shard, slot: u32::MAX };
+        let target = Target { queue: id, home: self.shard.id, slot: u32::MAX };
         let mut later = Later { due: now.instant + delay, segments: 0 };
         let mut waits = false;
         if !checked.has_room {
@@ -217,7 +216,7 @@ impl Broker {
                 Ok(segments) => later.segments = segments,
                 Err(bytes) => return Served::NeverReleased(bytes),
             }
-            waits |= !self.delayed.takes_long(later.segments, &mut self.journal);
+            waits |= !self.homes.delayed.takes_long(later.segments, &mut self.journal);
         }
         let number = self.next_number(at);
         let terms = checked.terms(at.channel, number);
@@ -241,12 +240,12 @@ impl Broker {
         out: &mut Outbox,
     ) -> Routed {
         // While the logs close nobody waits.
-        let held = match self.delayed.takes_long(later.segments, &mut self.journal) {
+        let held = match self.homes.delayed.takes_long(later.segments, &mut self.journal) {
             true => self.delay(now, id, later, view, terms.persistent, out),
             false => Err(AppendError::Full),
         };
         let Ok(log) = held else {
-            self.edge.counters.unlogged += 1;
+            self.shard.counters.unlogged += 1;
             return Routed { receipt: Receipt::Unlogged, ..Routed::default() };
         };
         let Some((log, (to, number))) = log.zip(terms.confirm()) else { return Routed::default() };
@@ -280,10 +279,10 @@ impl Broker {
                 Room::Never(bytes) => return Served::Never(bytes),
             }
         }
-        self.edge.counters.routed += 1;
-        let own = self.edge.shard;
+        self.shard.counters.routed += 1;
+        let own = self.shard.id;
         // What is on its way to another shard must not be overtaken by way of a third one.
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         for target in targets {
             connection.count(target.home, own);
         }
@@ -296,7 +295,7 @@ impl Broker {
             return Served::Later;
         }
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
-        incoming.finish(&mut self.edge.pool);
+        incoming.finish(&mut self.shard.pool);
         if routed.remote > 0 {
             self.tie(at);
         }
@@ -307,8 +306,8 @@ impl Broker {
     /// Keeps a connection on this shard: what it publishes from another one could overtake what
     /// is on its way from here.
     fn tie(&mut self, at: At) {
-        let own = self.edge.shard;
-        self.edge.connections[at.slot as usize].touch(own);
+        let own = self.shard.id;
+        self.sessions.connections[at.slot as usize].touch(own);
     }
 
     /// Puts a message into queues near and far. For those on their way to another shard it waits,
@@ -321,19 +320,19 @@ impl Broker {
         terms: Terms,
         out: &mut Outbox,
     ) -> Routed {
-        if self.migrations.is_idle() {
+        if self.homes.migrations.is_idle() {
             return self.enqueue_here(now, incoming, targets, terms, out);
         }
         let others = self.set_aside(incoming, targets, terms, |_| true);
         let aside = (targets.len() - others.len()) as u32;
-        let is_aside = |target: &&Target| self.migrations.rests(target.queue).is_some();
+        let is_aside = |target: &&Target| self.homes.migrations.rests(target.queue).is_some();
         for target in targets.iter().filter(is_aside) {
-            let counters = &mut self.edge.counters;
-            if target.home == self.edge.shard {
+            let counters = &mut self.shard.counters;
+            if target.home == self.shard.id {
                 counters.enqueued_local += 1;
             } else {
                 counters.enqueued_remote += 1;
-                counters.enqueued_near += u64::from(is_near(&self.edge.near, target.home));
+                counters.enqueued_near += u64::from(is_near(&self.shard.near, target.home));
             }
         }
         let routed = self.enqueue_here(now, incoming, &others, terms, out);
@@ -353,17 +352,17 @@ impl Broker {
         incoming.priority = terms.priority;
         incoming.expiration = terms.expiration;
         if targets.len() > 1 {
-            self.edge.effort.spend_on_queues(targets.len());
+            self.shard.effort.spend_on_queues(targets.len());
             let bytes = incoming.bytes() as usize;
             if bytes < LARGE_BODY_BYTES_MIN {
                 // Consumers may wait at all of them.
-                self.edge.effort.spend_on_bytes(targets.len() * bytes);
+                self.shard.effort.spend_on_bytes(targets.len() * bytes);
             }
         }
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let mut remote = 0;
         // One copy for each shard.
-        self.packed.clear();
+        self.homes.packed.clear();
         let mut last_local = None;
         for (place, target) in targets.iter().enumerate() {
             if target.home == own {
@@ -371,14 +370,14 @@ impl Broker {
                 continue;
             }
             remote += 1;
-            self.edge.counters.enqueued_remote += 1;
-            self.edge.counters.enqueued_near += u64::from(is_near(&self.edge.near, target.home));
+            self.shard.counters.enqueued_remote += 1;
+            self.shard.counters.enqueued_near += u64::from(is_near(&self.shard.near, target.home));
             let batch = &mut out.mail[target.home.index()];
-            let message = match self.packed.iter().find(|(shard, _)| *shard == target.home) {
+            let message = match self.homes.packed.iter().find(|(shard, _)| *shard == target.home) {
                 Some((_, range)) => range.clone(),
                 None => {
-                    let range = append(incoming, &self.edge.pool, &mut batch.bytes);
-                    self.packed.push((target.home, range.clone()));
+                    let range = append(incoming, &self.shard.pool, &mut batch.bytes);
+                    self.homes.packed.push((target.home, range.clone()));
                     range
                 }
             };
@@ -409,7 +408,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Receipt {
         let Some(slot) = self.home_slot(target.queue, target.slot) else { return Receipt::Taken };
-        self.edge.counters.enqueued_local += 1;
+        self.shard.counters.enqueued_local += 1;
         let enqueued = self.with_queue(now, slot, out, |queue, sink| {
             queue.apply(now, command::Publish { incoming }, sink)
         });
@@ -422,12 +421,12 @@ impl Broker {
 
     fn unroutable(&mut self, at: At, publish: &Publish<'_>, properties: &[u8], out: &mut Outbox) {
         if !publish.mandatory {
-            self.edge.counters.unroutable_dropped += 1;
+            self.shard.counters.unroutable_dropped += 1;
             return;
         }
-        self.edge.counters.unroutable_returned += 1;
+        self.shard.counters.unroutable_returned += 1;
         let shown = for_client(properties, 0);
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let delivered = Delivered {
             source: Source::Unroutable,
             exchange: publish.exchange.as_bytes(),
@@ -442,7 +441,7 @@ impl Broker {
 
     /// Takes the next publish number of a channel that confirms; a commit has one for all.
     fn next_number(&mut self, at: At) -> Option<u64> {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel)?;
         if channel.committing.is_some() {
             return Some(COMMIT_NUMBER);
@@ -459,7 +458,7 @@ impl Broker {
     fn open_number(&mut self, at: At, number: Option<u64>, missing: u32, receipt: Receipt) {
         let Some(number) = number else { return };
         let slot = at.slot;
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(committing) = &mut channel.committing {
             committing.expect(number, missing);
@@ -467,38 +466,38 @@ impl Broker {
             return;
         }
         let Some(confirms) = &mut channel.confirms else { return };
-        self.edge.counters.received_confirm += 1;
+        self.shard.counters.received_confirm += 1;
         confirms.open(number, missing, receipt);
         if !confirms.listed {
             confirms.listed = true;
-            self.edge.follow_ups.confirm(slot, channel.key);
+            self.sessions.follow_ups.confirm(slot, channel.key);
         }
     }
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     fn press_back(&mut self, slot: u32, out: &mut Outbox) {
-        let is_over = self.edge.memory() > self.edge.loan.bytes;
+        let is_over = self.shard.memory() > self.shard.loan.bytes;
         let is_full = is_over && !self.waits_for_loan(slot, out);
         if is_full {
-            self.edge.backpressure.note_memory_full();
-            self.edge.block(slot, Shortage::Memory, out);
+            self.shard.backpressure.note_memory_full();
+            self.sessions.block(&mut self.shard, slot, Shortage::Memory, out);
         } else if self.journal.is_short() {
-            self.edge.block(slot, Shortage::Disk, out);
-        } else if self.edge.backpressure.is_short_elsewhere()
+            self.sessions.block(&mut self.shard, slot, Shortage::Disk, out);
+        } else if self.shard.backpressure.is_short_elsewhere()
             && let Some(shortage) = self.feeds_short_shard(slot)
         {
-            self.edge.block(slot, shortage, out);
+            self.sessions.block(&mut self.shard, slot, shortage, out);
         }
-        if self.journal.is_behind() || self.edge.feeds_lagging_shard(slot) {
-            self.edge.pause(slot, Cause::Log, out);
+        if self.journal.is_behind() || self.sessions.feeds_lagging_shard(&self.shard, slot) {
+            self.sessions.pause(&mut self.shard, slot, Cause::Log, out);
         }
         self.press_mail(slot, out);
     }
 
     /// What a shard is short of to which a connection has published.
     fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
-        let touched = &self.edge.connections.get(slot as usize)?.touched;
-        self.edge.backpressure.shortage_among(touched)
+        let touched = &self.sessions.connections.get(slot as usize)?.touched;
+        self.shard.backpressure.shortage_among(touched)
     }
 
     /// Queues on other shards, the last slice of a fan-out, or a log report publishes.
@@ -514,7 +513,7 @@ impl Broker {
         if to.connection == LETTERS_CONNECTION {
             return self.letters_reported(now, to, (first, last), queues, receipt);
         }
-        let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(to.channel) else { return };
@@ -530,7 +529,7 @@ impl Broker {
             return;
         }
         let key = channel.key;
-        self.edge.follow_ups.confirm(slot, key);
+        self.sessions.follow_ups.confirm(slot, key);
     }
 }
 

@@ -22,7 +22,7 @@ impl Broker {
     pub fn query(&mut self, now: Now, number: u64, query: Query, out: &mut Outbox) {
         let answer = match query {
             Query::Change(request) => {
-                assert!(self.edge.shard == ShardId(0), "shard 0 orders the directory's changes");
+                assert!(self.shard.id == ShardId(0), "shard 0 orders the directory's changes");
                 return self.request(now, number, &request, out);
             }
             Query::CloseConnection { connection, why } => {
@@ -56,9 +56,9 @@ impl Broker {
 
     fn lists(&self) -> Lists<'_> {
         Lists {
-            shard: self.edge.shard,
-            homes: &self.homes,
-            connections: &self.edge.connections,
+            shard: self.shard.id,
+            homes: &self.homes.queues,
+            connections: &self.sessions.connections,
             directory: &self.directory,
         }
     }
@@ -68,7 +68,7 @@ impl Broker {
     pub fn figures(&self, now: Now) -> Figures {
         let oldest = self.oldest_delivery(now);
         Figures {
-            counters: self.edge.counters,
+            counters: self.shard.counters,
             holdings: self.holdings(),
             logs: self.log_figures(),
             oldest: oldest.and_then(|delivery| self.lists().oldest(delivery)),
@@ -78,18 +78,18 @@ impl Broker {
     /// The part of them that tells what there is.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
-        let Held { channels, publishers, ready, unacked, consumers } = self.edge.held;
+        let Held { channels, publishers, ready, unacked, consumers } = self.shard.held;
         Holdings {
-            connections: self.edge.connections.len() as u64,
+            connections: self.sessions.connections.len() as u64,
             channels,
             consumers,
             publishers,
-            queues: self.homes.len() as u64,
+            queues: self.homes.queues.len() as u64,
             ready,
             unacked,
-            delayed: self.delayed.len() as u64,
-            memory_bytes: self.edge.memory() as u64,
-            memory_lent_bytes: self.edge.loan.bytes as u64,
+            delayed: self.homes.delayed.len() as u64,
+            memory_bytes: self.shard.memory() as u64,
+            memory_lent_bytes: self.shard.loan.bytes as u64,
             memory_alarm: self.is_short_of_memory(),
         }
     }
@@ -97,22 +97,23 @@ impl Broker {
     /// The unacknowledged delivery that pins the oldest segment, as it was found last.
     #[must_use]
     pub fn oldest_delivery(&self, now: Now) -> Option<OldestDelivery> {
-        let (position, queue) = self.oldest.found().filter(|_| self.edge.held.unacked > 0)?;
+        let (position, queue) =
+            self.homes.oldest.found().filter(|_| self.shard.held.unacked > 0)?;
         self.delivery_at(now, position, queue)
     }
 
     /// A slice of the search for it.
     pub(super) fn work_on_oldest(&mut self) {
-        let homes = &self.homes;
+        let homes = &self.homes.queues;
         let queue_at = |place| homes.get(place).map(|home| (home.id, &home.queue));
-        self.oldest.work(homes.capacity(), queue_at);
+        self.homes.oldest.work(homes.capacity(), queue_at);
     }
 
     /// What differs between the sums that are kept and what a walk over everything finds, in words; for
     /// tests. To be called between two cycles.
     #[must_use]
     pub fn miscounted(&self) -> Option<String> {
-        let (held, walked) = (self.edge.held, self.lists().held());
+        let (held, walked) = (self.shard.held, self.lists().held());
         (held != walked).then(|| format!("{held:?} is counted, there is {walked:?}"))
     }
 }

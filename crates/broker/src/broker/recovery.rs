@@ -18,10 +18,10 @@ impl Broker {
     /// Begins to recover the logs that the settings name; to be called once, when the directory
     /// is complete. The operations are in `out.disk`; [`Broker::recovery`] tells when it is done.
     pub fn open_stores(&mut self, now: Now, out: &mut Outbox) {
-        let Some(settings) = self.settings.store.clone() else { return };
-        let unwritten_bytes_max = self.edge.limits.unwritten_bytes_max;
+        let Some(settings) = self.shard.settings.store.clone() else { return };
+        let unwritten_bytes_max = self.shard.limits.unwritten_bytes_max;
         self.journal.open(&settings, unwritten_bytes_max, &mut out.disk);
-        for (_, home) in &mut self.homes {
+        for (_, home) in &mut self.homes.queues {
             // A queue that was there before the logs were.
             if let Some(info) = self.directory.queue_by_id(home.id) {
                 home.log = self.journal.place_of(log_of(info));
@@ -56,7 +56,7 @@ impl Broker {
 
     /// A log is recovered: its queues get what they had.
     pub(super) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
-        let (directory, store) = (&self.directory, &self.settings.store);
+        let (directory, store) = (&self.directory, &self.shard.settings.store);
         let deleted = store.as_ref().map_or(&[][..], |store| &store.deleted);
         self.journal.opened(place, is_clean, directory, deleted);
         self.give_back(now, place);
@@ -79,11 +79,11 @@ impl Broker {
             let mut live = of_queue.iter().filter(is_live).peekable();
             let Some((first, outline)) = live.peek() else { continue };
             if self.directory.holding(first.queue).is_some() {
-                self.delayed.list(place, outline.slot, first.queue);
+                self.homes.delayed.list(place, outline.slot, first.queue);
                 continue;
             }
             let Some(home) = self.home_slot(first.queue, u32::MAX) else { continue };
-            let state = &mut self.homes[home as usize];
+            let state = &mut self.homes.queues[home as usize];
             let next = of_queue.iter().map(|(_, found)| found.next_seq).max();
             let begin = command::BeginAt { seq: next.unwrap_or(0) };
             state.queue.apply(now, begin, &mut NoSink);
@@ -96,7 +96,7 @@ impl Broker {
                 };
                 state.queue.apply(now, recover, &mut NoSink);
             }
-            state.weigh(&mut self.edge);
+            state.weigh(&mut self.shard);
             if state.queue.has_rules() {
                 // What is expired or too much goes without being asked for.
                 self.list_work(home);
@@ -110,9 +110,12 @@ impl Broker {
             return;
         }
         while let Some(place) = self.journal.next_quiet() {
-            for (slot, home) in self.homes.iter_mut().filter(|(_, home)| home.log == place) {
+            for (slot, home) in self.homes.queues.iter_mut().filter(|(_, home)| home.log == place) {
                 let mut sink = QueueSink {
-                    edge: &mut self.edge,
+                    shard: &mut self.shard,
+                    sessions: &mut self.sessions,
+                    remote: &mut self.homes.remote,
+                    dead_letters: &mut self.homes.dead_letters,
                     out,
                     now,
                     queue: home.id,
@@ -122,7 +125,7 @@ impl Broker {
                 };
                 home.queue.apply(now, command::MarkUnacked {}, &mut sink);
             }
-            let letters = self.edge.dead_letters.kept(place);
+            let letters = self.homes.dead_letters.kept(place);
             let delivered = letters
                 .filter(|(source, _)| source.was_delivered && !source.entry.place.is_spilled());
             self.journal.close_log(place, delivered.map(|(source, lane)| (lane, source.entry.seq)));

@@ -24,7 +24,7 @@ impl Broker {
     /// Asks for a change of the directory: shard 0 decides.
     pub(crate) fn ask_directory(&self, origin: Origin, request: Request, out: &mut Outbox) {
         let mail = Mail::Ask { origin, request: Box::new(request) };
-        out.send(self.edge.shard, ShardId(0), mail);
+        out.send(self.shard.id, ShardId(0), mail);
     }
 
     /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
@@ -43,7 +43,7 @@ impl Broker {
         request: Request,
         out: &mut Outbox,
     ) {
-        if self.stopping && matches!(request, Request::MoveQueue { .. }) {
+        if self.shard.stopping && matches!(request, Request::MoveQueue { .. }) {
             return self.answer(now, origin, Err(stays()), out);
         }
         self.definitions.wait(origin, request);
@@ -106,7 +106,7 @@ impl Broker {
                 {
                     out.log(Severity::Warning, "open-door", text);
                 }
-                if self.settings.shards > 1 {
+                if self.shard.settings.shards > 1 {
                     out.changes.push(Arc::new(change));
                 }
                 if aftermath.goes_in_slices || !aftermath.exchanges_left.is_empty() {
@@ -144,7 +144,7 @@ impl Broker {
         {
             let (change, before) = (Change::Cleared, self.directory.clearing());
             let aftermath = self.apply(now, &change, out);
-            if self.settings.shards > 1 {
+            if self.shard.settings.shards > 1 {
                 out.changes.push(Arc::new(change));
             }
             budget = budget.saturating_sub(aftermath.looks.max(1));
@@ -159,7 +159,7 @@ impl Broker {
     /// Whether somebody waits for a deletion that is not over.
     #[must_use]
     pub fn has_deletions(&self) -> bool {
-        !self.leaving.is_empty() || self.definitions.has_deletions()
+        !self.homes.leaving.is_empty() || self.definitions.has_deletions()
     }
 
     /// One of the things that a deletion waits for is over.
@@ -188,7 +188,7 @@ impl Broker {
                 return;
             }
         };
-        out.send(self.edge.shard, shard, Mail::Answer { origin, result });
+        out.send(self.shard.id, shard, Mail::Answer { origin, result });
     }
 
     /// Applies a change of the directory to this shard.
@@ -202,7 +202,7 @@ impl Broker {
         }
         let applied = self.directory.apply(change);
         if let Change::UserLimited { name, .. } = change {
-            self.edge.user_channels.note(name);
+            self.sessions.user_channels.note(name);
         }
         for id in applied.queues_created {
             if let Some(place) = self.directory.queue_place_by_id(id) {
@@ -242,24 +242,24 @@ impl Broker {
     /// If the home of the queue at this place of the directory is here, it comes into being.
     pub(crate) fn make_home(&mut self, now: Now, place: usize, out: &mut Outbox) {
         let Some(info) = self.directory.queue_at(place) else { return };
-        if info.home != self.edge.shard {
+        if info.home != self.shard.id {
             return;
         }
         let mut home = Home::new(now, info);
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = &self.homes.recorder {
             home.queue.record_to(now, info.settings(), recorder);
         }
-        home.weigh(&mut self.edge);
+        home.weigh(&mut self.shard);
         if info.durable {
             self.journal.name(0);
         }
         self.tell_strategy(info, out);
         let id = info.id;
-        let slot = self.homes.insert(home) as u32;
+        let slot = self.homes.queues.insert(home) as u32;
         self.directory.note_slot(place, slot);
-        let homes = &self.homes;
-        self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
-        self.edge.counters.queues_created += 1;
+        let homes = &self.homes.queues;
+        self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
+        self.shard.counters.queues_created += 1;
         self.pump(now, slot, out);
     }
 

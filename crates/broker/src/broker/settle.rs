@@ -33,7 +33,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let settled = self.settle_tags(now, at, tag, multiple, outcome, out);
-        if let Some(connection) = self.edge.connections.get_mut(at.slot as usize)
+        if let Some(connection) = self.sessions.connections.get_mut(at.slot as usize)
             && let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.unacked.take_resized()
         {
@@ -51,7 +51,7 @@ impl Broker {
         outcome: Outcome,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let unknown = || {
             let text = format!("unknown delivery tag {tag}");
@@ -99,7 +99,7 @@ impl Broker {
             self.set_pending(job.at(), Pending::Requeue { waiting: 1, then });
         }
         // Others are to have their turns, however many channels begin in this one.
-        if self.edge.effort.is_used_up() {
+        if self.shard.effort.is_used_up() {
             *budget = 0;
         }
         if self.settle_slice(now, &mut job, budget, out) {
@@ -111,21 +111,21 @@ impl Broker {
         if !is_awaited {
             self.set_pending(job.at(), Pending::Requeue { waiting: 1, then });
         }
-        self.settlings.push_back(job);
+        self.sessions.settlings.push_back(job);
     }
 
     /// Slices of settling, of one channel after the other.
     pub(crate) fn work_on_settlings(&mut self, now: Now, out: &mut Outbox) {
         let mut budget = SETTLE_AT_ONCE_MAX;
-        for _ in 0..self.settlings.len() {
+        for _ in 0..self.sessions.settlings.len() {
             if budget == 0 {
                 break;
             }
-            let Some(mut job) = self.settlings.pop_front() else { break };
+            let Some(mut job) = self.sessions.settlings.pop_front() else { break };
             if self.settle_slice(now, &mut job, &mut budget, out) {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             } else {
-                self.settlings.push_back(job);
+                self.sessions.settlings.push_back(job);
             }
         }
     }
@@ -154,21 +154,21 @@ impl Broker {
                 None => self.end_rest(now, job, out),
             };
         }
-        self.edge.effort.spend_on_queues(before - *budget);
-        job.weigh(is_done, &mut self.edge.job_bytes);
-        if let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection)
+        self.shard.effort.spend_on_queues(before - *budget);
+        job.weigh(is_done, &mut self.shard.job_bytes);
+        if let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection)
             && let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.unacked.take_resized()
         {
             connection.weigh_channel(at.channel.channel);
-            self.edge.recount(at.slot);
+            self.sessions.recount(&mut self.shard, at.slot);
         }
         is_done
     }
 
     /// A slice of what is unacknowledged again. Whether all is.
     fn put_back_slice(&mut self, at: At, left: &mut Falling, budget: &mut usize) -> bool {
-        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
+        let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
             return true;
         };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
@@ -182,7 +182,7 @@ impl Broker {
             return Some(unacked);
         }
         let at = job.at();
-        let connection = self.edge.connection_at(at.slot, at.channel.connection)?;
+        let connection = self.sessions.connection_at(at.slot, at.channel.connection)?;
         let channel = connection.incarnation(at.channel.channel)?;
         channel.unacked.take_up_to(job.up_to())
     }
@@ -192,7 +192,7 @@ impl Broker {
         match job.what() {
             What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
             What::Hold(outcome) => {
-                let connection = &mut self.edge.connections[at.slot as usize];
+                let connection = &mut self.sessions.connections[at.slot as usize];
                 if let Some(channel) = connection.incarnation(at.channel.channel)
                     && let Some(tx) = &mut channel.tx
                 {
@@ -204,7 +204,7 @@ impl Broker {
                 let (home, queue) = (unacked.home, unacked.queue);
                 // No newer message of the queue is delivered before the last one is back.
                 if rests.meet(home, queue) {
-                    if home != self.edge.shard && rests.is_new_home(home) {
+                    if home != self.shard.id && rests.is_new_home(home) {
                         self.await_barrier(at);
                     }
                     self.hold(now, queue, home, true, out);
@@ -218,7 +218,7 @@ impl Broker {
 
     /// One more shard is to say that all is back.
     fn await_barrier(&mut self, at: At) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         if let Some(Pending::Requeue { waiting, .. }) =
             channel.and_then(|channel| channel.pending.as_deref_mut())
@@ -233,7 +233,7 @@ impl Broker {
         let What::Requeue(rests) = job.what() else { return true };
         let Some((home, queue, is_last)) = rests.next() else { return true };
         self.hold(now, queue, home, false, out);
-        if is_last && home != self.edge.shard {
+        if is_last && home != self.shard.id {
             let mail = Mail::Command { from, queue, command: Command::Barrier };
             out.mail[home.index()].items.push(mail);
         }
@@ -250,9 +250,9 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if outcome == Outcome::Ack {
-            self.edge.counters.acknowledged += 1;
+            self.shard.counters.acknowledged += 1;
         }
-        if unacked.home == self.edge.shard {
+        if unacked.home == self.shard.id {
             let home = self.settle_home(
                 now,
                 unacked.queue,
@@ -279,8 +279,8 @@ impl Broker {
 
     /// A settled delivery makes room under the channel's limits.
     fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
-        let limit = self.edge.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let limit = self.shard.limits.unacked_per_channel_max as usize;
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let was_full = channel.unacked.len() + 1 == limit;
         if let Some(global) = &mut channel.global {
@@ -291,21 +291,21 @@ impl Broker {
                 self.grant_credit(now, at.slot, at.channel, out);
             }
         } else if was_full && !connection.stalled.is_empty() {
-            self.edge.follow_ups.resume(at.slot);
+            self.sessions.follow_ups.resume(at.slot);
         }
     }
 
     /// Lets consumers that wait for the channel's global prefetch go on.
     pub(crate) fn grant_credit(&mut self, now: Now, slot: u32, to: ChannelRef, out: &mut Outbox) {
         // Each consumer that waits gets at most one turn per call: a fair round.
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let turns = self
-            .edge
+            .sessions
             .connection_at(slot, to.connection)
             .and_then(|connection| connection.incarnation(to.channel))
             .map_or(0, |channel| channel.waiting(WaitsFor::Credit));
         for _ in 0..turns {
-            let Some(connection) = self.edge.connection_at(slot, to.connection) else { return };
+            let Some(connection) = self.sessions.connection_at(slot, to.connection) else { return };
             let Some(channel) = connection.incarnation(to.channel) else { return };
             let Some(global) = channel.global.as_mut().filter(|global| global.has_room()) else {
                 return;
@@ -332,16 +332,16 @@ impl Broker {
     /// Lets consumers go on that wait for room on a connection or on their channels, until there is
     /// none left on the connection: it says when there is again.
     pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let window = self.edge.limits.send_window_bytes;
-        let shard = self.edge.shard;
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let window = self.shard.limits.send_window_bytes;
+        let shard = self.shard.id;
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         let id = connection.id;
         let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
         while let Some(channel) = stalled.next() {
             let to = ChannelRef { shard, connection: id, channel };
-            let Some(connection) = self.edge.connection_at(slot, id) else { return };
+            let Some(connection) = self.sessions.connection_at(slot, id) else { return };
             for _ in 0..connection.unlist(channel) {
-                let Some(connection) = self.edge.connection_at(slot, id) else { return };
+                let Some(connection) = self.sessions.connection_at(slot, id) else { return };
                 if connection.send.len() >= window {
                     connection.list(channel);
                     return connection.stalled.extend(stalled);
@@ -368,7 +368,7 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) {
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let up_to = channel.last_tag;
         let job = Settling::new(at, up_to, What::Requeue(Rests::default())).behind(held);
@@ -381,7 +381,7 @@ impl Broker {
         if held.is_empty() {
             return self.say(at, &Answer::Done(Done::RolledBack), out);
         }
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.unacked.reserve(held.len());
         let job = Settling::new(at, 0, What::PutBack(Box::new(Falling::new(held))));
@@ -389,7 +389,7 @@ impl Broker {
     }
 
     fn hold(&mut self, now: Now, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
-        if home == self.edge.shard {
+        if home == self.shard.id {
             self.hold_home(now, queue, on, out);
         } else {
             out.mail[home.index()].items.push(Mail::Hold { queue, on });
@@ -399,7 +399,7 @@ impl Broker {
     /// Lets a queue of this shard rest or go on.
     pub(crate) fn hold_home(&mut self, now: Now, queue: QueueId, on: bool, out: &mut Outbox) {
         let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
-        let state = &mut self.homes[slot as usize].queue;
+        let state = &mut self.homes.queues[slot as usize].queue;
         if on {
             state.apply(now, command::Hold {}, &mut NoSink);
         } else {
@@ -431,14 +431,14 @@ impl Broker {
     /// The last that an ending channel leaves: all that it has unacknowledged, what its transaction
     /// was to settle included.
     pub(crate) fn requeue_all(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let mut held = Settles::default();
         if let Some(tx) = channel.tx.take() {
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
-            held = self.jobs.discard_tx(*tx);
+            held = self.shard.jobs.discard_tx(*tx);
         }
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.unacked.is_empty() && held.is_empty() {
             return self.finish_end(now, at, out);

@@ -18,16 +18,16 @@ impl Broker {
         places_max: usize,
         with_idle: bool,
     ) -> Vec<QueueTraffic> {
-        let places = self.homes.capacity();
+        let places = self.homes.queues.capacity();
         let mut found = Vec::new();
         for _ in 0..places_max.min(places) {
-            let place = self.queue_looks.next_place(places);
-            let Some(home) = self.homes.get(place) else {
-                self.queue_looks.forget(place);
+            let place = self.homes.queue_looks.next_place(places);
+            let Some(home) = self.homes.queues.get(place) else {
+                self.homes.queue_looks.forget(place);
                 continue;
             };
             let (id, total) = (home.id, home.queue.totals().published);
-            let messages = self.queue_looks.look(now.instant, place, (id, total), with_idle);
+            let messages = self.homes.queue_looks.look(now.instant, place, (id, total), with_idle);
             if let Some(messages) = messages {
                 found.push(QueueTraffic { queue: id, movable: self.may_move(now, id), messages });
             }
@@ -39,12 +39,16 @@ impl Broker {
     /// next that were not looked at this time. If `with_idle`, all connections looked at are told,
     /// and whether one may go is only known when it is sent.
     pub fn talks(&mut self, now: Now, slots_max: usize, with_idle: bool) -> Vec<Talk> {
-        let own = self.edge.shard;
-        let slots = self.edge.connections.capacity();
+        let own = self.shard.id;
+        let slots = self.sessions.connections.capacity();
         let mut talks = Vec::new();
         for _ in 0..slots_max.min(slots) {
-            self.looked_at = if self.looked_at + 1 < slots { self.looked_at + 1 } else { 0 };
-            let Some(connection) = self.edge.connections.get_mut(self.looked_at) else { continue };
+            self.sessions.looked_at =
+                if self.sessions.looked_at + 1 < slots { self.sessions.looked_at + 1 } else { 0 };
+            let Some(connection) = self.sessions.connections.get_mut(self.sessions.looked_at)
+            else {
+                continue;
+            };
             let to = connection.traffic.take(now.instant, own);
             if with_idle || !to.is_empty() {
                 let most = to.iter().max_by_key(|(shard, count)| (*count, Reverse(*shard)));

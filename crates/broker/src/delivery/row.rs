@@ -12,11 +12,11 @@ use lepus_store::LaneSlot;
 
 use super::QueueSink;
 use crate::channel::unacked::Unacked;
-use crate::edge::mark_dirty;
 use crate::journal::Backlog;
 use crate::message::Wire;
 use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Sent, Sink};
 use crate::session::amqp::{Amqp, OVERHEAD_BYTES};
+use crate::sessions::mark_dirty;
 
 /// Deliveries that are noted at most before they are sent.
 const NOTED_MAX: usize = 256;
@@ -114,9 +114,9 @@ impl<'a, 'b> RowSink<'a, 'b> {
     #[inline(never)]
     fn send_noted(&mut self) {
         let lease = self.lease.as_ref().expect("what is noted is for the lease's consumer");
-        let QueueSink { edge, out, queue, queue_slot, .. } = &mut self.sink;
+        let QueueSink { shard, sessions, out, queue, queue_slot, .. } = &mut self.sink;
         let (key, count) = (lease.consumer, self.noted.len() as u64);
-        let connection = edge.connections.get_mut(lease.connection_slot as usize);
+        let connection = sessions.connections.get_mut(lease.connection_slot as usize);
         let connection = connection.filter(|connection| connection.id == key.connection);
         let connection = connection.expect("a connection stays while a row comes");
         let number = key.channel as u16;
@@ -125,18 +125,18 @@ impl<'a, 'b> RowSink<'a, 'b> {
         let channel = channel.expect("a channel stays while a row comes");
         let first_tag = channel.last_tag + 1;
         channel.last_tag += count;
-        edge.counters.delivered_local += count;
+        shard.counters.delivered_local += count;
         let mut is_resized = false;
         if lease.no_ack {
-            edge.counters.delivered_auto_ack += count;
+            shard.counters.delivered_auto_ack += count;
         } else {
-            edge.counters.delivered_manual_ack += count;
+            shard.counters.delivered_manual_ack += count;
             for (tag, noted) in (first_tag..).zip(&*self.noted) {
                 channel.unacked.push(Unacked {
                     tag,
                     queue: *queue,
                     queue_slot: *queue_slot,
-                    home: edge.shard,
+                    home: shard.id,
                     consumer: key.consumer,
                     slot: noted.slot,
                     sequence: noted.sequence,
@@ -163,17 +163,17 @@ impl<'a, 'b> RowSink<'a, 'b> {
     /// What a consumer of this shard that may take a delivery may take besides; `None` where each delivery changes
     /// what others may take.
     fn lease_for(&self, consumer: &Consumer) -> Option<Lease> {
-        let edge = &*self.sink.edge;
-        if !self.is_sole || consumer.shard != edge.shard {
+        let shard = &*self.sink.shard;
+        if !self.is_sole || consumer.shard != shard.id {
             return None;
         }
-        let connection = edge.connections.get(consumer.connection_slot as usize)?;
+        let connection = self.sink.sessions.connections.get(consumer.connection_slot as usize)?;
         let channel = connection.channel(consumer.key.channel as u16)?;
         if channel.global.is_some() {
             return None;
         }
         let body_bytes_max = connection.session.whole_body_bytes_max()?;
-        let limits = &edge.limits;
+        let limits = &shard.limits;
         let unacked_max = limits.unacked_per_channel_max as usize;
         Some(Lease {
             consumer: consumer.key,

@@ -115,7 +115,7 @@ impl Run {
 
     /// What a log did not take is told, and has a cause: what only lacks room waits.
     fn look_at_unlogged(&mut self) -> Verdict {
-        let counters = self.shards.brokers().map(|broker| broker.edge.counters.unlogged);
+        let counters = self.shards.brokers().map(|broker| broker.shard.counters.unlogged);
         let unlogged = counters.sum();
         if unlogged == self.lives.unlogged {
             return Ok(());

@@ -27,43 +27,43 @@ impl Broker {
         mut letter: DeadLetter,
         out: &mut Outbox,
     ) -> usize {
-        if self.edge.dead_letters.is_held_back(&letter) {
-            let first = self.edge.dead_letters.hold_behind(letter);
+        if self.homes.dead_letters.is_held_back(&letter) {
+            let first = self.homes.dead_letters.hold_behind(letter);
             self.letter_held(now, first, out);
             return 0;
         }
         let is_addressed = letter.is_under_way();
         let Some((packed, targets)) = self.route_dead_letter(now, &letter, !is_addressed, out)
         else {
-            self.edge.dead_letters.let_go(&mut letter);
+            self.homes.dead_letters.let_go(&mut letter);
             self.settle_source(now, letter.source);
             return 1;
         };
         let cost = cost_of(&packed, targets.len());
         if !is_addressed {
-            let begun = self.edge.dead_letters.begin_attempt(letter, &targets);
+            let begun = self.homes.dead_letters.begin_attempt(letter, &targets);
             let Some(begun) = begun else { return cost };
             letter = begun;
         }
         let mut asked = 0;
         while asked < TARGETS_AT_ONCE_MAX
             && self.conditions(out).may_pass_on()
-            && let Some(queue) = self.edge.dead_letters.next_to_ask(&mut letter)
+            && let Some(queue) = self.homes.dead_letters.next_to_ask(&mut letter)
         {
             asked += 1;
             let posted = self.post(now, &letter, &packed, queue, out);
-            match self.edge.dead_letters.asked(&mut letter, queue, posted) {
+            match self.homes.dead_letters.asked(&mut letter, queue, posted) {
                 Then::GoesOn => {}
                 Then::IsTooLarge(bytes) => self.tell_too_large(letter.source.queue, bytes, out),
                 Then::Waits(need) => {
                     let queues = vec![self.directory.id_now(queue)];
-                    self.edge.dead_letters.wait_for_room(letter, need, queues, &self.journal);
+                    self.homes.dead_letters.wait_for_room(letter, need, queues, &self.journal);
                     return cost + asked;
                 }
             }
         }
         let max = self.waiting_bytes_max();
-        match self.edge.dead_letters.end_slice(letter, max) {
+        match self.homes.dead_letters.end_slice(letter, max) {
             // More than fits into a slice: that ends it.
             Slice::More => cost + TARGETS_AT_ONCE_MAX,
             Slice::Waits => cost + asked,
@@ -90,9 +90,9 @@ impl Broker {
             return Posted::Refused;
         };
         let target = Target { queue: id, home, slot: u32::MAX };
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let waits = self.is_far(&target) || self.journal.len() > 1;
-        let number = waits.then(|| self.edge.dead_letters.next_number());
+        let number = waits.then(|| self.homes.dead_letters.next_number());
         let terms =
             Terms { number, ..terms_of(source, packed, sure_letters_of(own, source.queue)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
@@ -107,7 +107,7 @@ impl Broker {
             Room::Never(bytes) => return Posted::TooLarge(bytes),
         }
         let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);
-        incoming.finish(&mut self.edge.pool);
+        incoming.finish(&mut self.shard.pool);
         match number {
             Some(number) if routed.remote + routed.logs > 0 => Posted::Waits(number),
             _ if routed.receipt != Receipt::Taken => Posted::Refused,
@@ -117,7 +117,7 @@ impl Broker {
 
     /// All queues have said what they do with a letter: it has arrived, or waits for another attempt.
     pub(super) fn end_attempt(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) {
-        match self.edge.dead_letters.end_attempt(letter) {
+        match self.homes.dead_letters.end_attempt(letter) {
             End::Lacks(letter, need, queue) => self.wait_anew(letter, need, queue),
             End::Held(first) => self.letter_held(now, first, out),
             End::Arrived(source) => self.settle_source(now, source),
@@ -128,23 +128,23 @@ impl Broker {
     fn wait_anew(&mut self, letter: DeadLetter, need: Need, queue: QueueId) {
         let target = self.directory.id_now(queue);
         if self.directory.queue_by_id(target).is_none() {
-            return self.edge.dead_letters.look_anew(letter);
+            return self.homes.dead_letters.look_anew(letter);
         }
         let mut logs = LogSet::default();
         self.log_of(target).into_iter().for_each(|log| logs.add(log));
-        let home = self.home_slot(target, u32::MAX).map(|slot| &self.homes[slot as usize]);
+        let home = self.home_slot(target, u32::MAX).map(|slot| &self.homes.queues[slot as usize]);
         if home.is_some_and(|home| !home.queue.is_durable()) {
             // There may be memory for it since it was asked for.
-            self.spilling.insert(target);
+            self.homes.spilling.insert(target);
         }
         let need = Need { logs, ..need };
-        self.edge.dead_letters.wait_for_room(letter, need, vec![target], &self.journal);
+        self.homes.dead_letters.wait_for_room(letter, need, vec![target], &self.journal);
     }
 
     /// A letter waits for another attempt, which may be the first one of its queue.
     fn letter_held(&mut self, now: Now, first: Option<FirstHeld>, out: &mut Outbox) {
         let Some(FirstHeld { queue, why, pause }) = first else { return };
-        self.edge.timers.arm(now.instant + pause, Timer::Letters(queue));
+        self.shard.timers.arm(now.instant + pause, Timer::Letters(queue));
         let text = format!(
             "dead letters of {} wait there: {why}; they are tried again",
             self.describe_queue(queue)
@@ -165,15 +165,15 @@ impl Broker {
 
     /// Drops the letters of a queue that is gone.
     pub(crate) fn forget_letters(&mut self, now: Now, queue: QueueId) {
-        for source in self.edge.dead_letters.forget(queue) {
+        for source in self.homes.dead_letters.forget(queue) {
             self.settle_source(now, source);
         }
     }
 
     /// The pause of a queue's letters is over.
     pub(in crate::broker) fn letters_due(&mut self, now: Now, queue: QueueId) {
-        if let Some(pause) = self.edge.dead_letters.pause_over(queue) {
-            self.edge.timers.arm(now.instant + pause, Timer::Letters(queue));
+        if let Some(pause) = self.homes.dead_letters.pause_over(queue) {
+            self.shard.timers.arm(now.instant + pause, Timer::Letters(queue));
         }
     }
 

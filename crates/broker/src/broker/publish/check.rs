@@ -23,7 +23,7 @@ impl Broker {
         publish: &Publish<'a>,
         flags: u16,
     ) -> Result<Checked<'a>, Refusal> {
-        let connection = &self.edge.connections[at.slot as usize];
+        let connection = &self.sessions.connections[at.slot as usize];
         let user = &*connection.user;
         let exchange = publish.exchange;
         self.directory.accounts().authorize(
@@ -63,7 +63,7 @@ impl Broker {
                 let text = "fast reply consumer does not exist";
                 return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
             }
-            reply_token = token(&self.settings.secret, at.channel);
+            reply_token = token(&self.shard.settings.secret, at.channel);
             edit.reply_to = Change::Set(reply_token.as_bytes());
         }
         checked.expiration = match properties.expiration() {
@@ -74,7 +74,7 @@ impl Broker {
         if let Some(headers) = &stored {
             edit.headers = Change::Set(headers);
         }
-        let keys_max = self.edge.limits.copy_keys_max;
+        let keys_max = self.shard.limits.copy_keys_max;
         if checked.extra_keys.len() > keys_max {
             let text = format!(
                 "message with {} further routing keys in headers '{CC}' and '{BCC}'; {keys_max} are \
@@ -84,7 +84,7 @@ impl Broker {
             return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         let keys = checked.extra_keys.len() as u32;
-        self.edge.effort.spend(keys.saturating_mul(KEY_STEPS));
+        self.shard.effort.spend(keys.saturating_mul(KEY_STEPS));
         for key in core::iter::once(publish.routing_key)
             .chain(checked.extra_keys.iter().map(String::as_str))
         {

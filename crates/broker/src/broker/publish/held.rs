@@ -29,10 +29,10 @@ impl Broker {
         checked: Checked<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let limit = self.edge.limits.tx_bytes_max;
-        let memory_max = self.edge.loan.bytes;
-        let is_short = self.edge.memory() > memory_max && self.edge.loan.is_all();
-        let connection = &mut self.edge.connections[at.slot as usize];
+        let limit = self.shard.limits.tx_bytes_max;
+        let memory_max = self.shard.loan.bytes;
+        let is_short = self.shard.memory() > memory_max && self.shard.loan.is_all();
+        let connection = &mut self.sessions.connections[at.slot as usize];
         let held_bytes = connection.tx_bytes;
         let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
         else {
@@ -81,13 +81,13 @@ impl Broker {
     /// Logs of this shard that may have something of a message that reaches the queues that were counted
     /// last.
     pub(crate) fn logs_of_routes(&self) -> LogSet {
-        let own = self.edge.shard;
-        if self.journal.len() == 1 || !self.routes.is_cacheable() {
+        let own = self.shard.id;
+        if self.journal.len() == 1 || !self.shard.routes.is_cacheable() {
             // Chance may decide anew, or it is held back here.
             return LogSet::ALL;
         }
         let mut logs = LogSet::default();
-        for route in self.routes.as_slice().iter().filter(|route| route.home == own) {
+        for route in self.shard.routes.as_slice().iter().filter(|route| route.home == own) {
             self.log_of(route.queue).into_iter().for_each(|log| logs.add(log));
         }
         logs
@@ -107,19 +107,19 @@ impl Broker {
         queues.fill(0);
         let keys = RoutingKeys { first: &held.routing_key, further: &held.extra_keys };
         if !self.find_routes(at.vhost, &held.exchange, keys, &held.properties) {
-            return Err(too_far(&held.exchange, self.routes.steps_max()));
+            return Err(too_far(&held.exchange, self.shard.routes.steps_max()));
         }
-        for route in self.routes.as_slice() {
+        for route in self.shard.routes.as_slice() {
             queues[route.home.index()] += 1;
         }
         let exchange = self.directory.exchange(at.vhost, &held.exchange);
         if let Some(id) = exchange.and_then(|exchange| exchange.holding) {
             self.check_release(held, id)?;
             // It is logged here if it is held back, and there if not.
-            queues[self.edge.shard.index()] += 1;
+            queues[self.shard.id.index()] += 1;
             return Ok(false);
         }
-        Ok(self.routes.is_cacheable() && held.extra_keys.is_empty())
+        Ok(self.shard.routes.is_cacheable() && held.extra_keys.is_empty())
     }
 
     /// Whether a held publish that was routed last can be passed on when the delayed exchange that it names has held it

@@ -1,8 +1,9 @@
 //! Persistent messages on their way into the queues of this shard: logged once for all of them.
 
+use crate::publish::Put;
 use alloc::vec::Vec;
 
-use lepus_base::{Now, Position, QueueId};
+use lepus_base::{Now, QueueId};
 use lepus_store::AppendError;
 
 use crate::broker::Broker;
@@ -13,17 +14,7 @@ use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::Routed;
-use crate::queue::{Admission, NoSink, Ticket, command};
-
-/// A queue that wants the message once it is logged.
-#[derive(Debug)]
-pub(in crate::broker) struct Put {
-    slot: u32,
-    log: u16,
-    ticket: Ticket,
-    place: lepus_store::Place,
-    position: Option<Position>,
-}
+use crate::queue::{Admission, NoSink, command};
 
 impl Broker {
     /// Puts a persistent message into those targets that are here: first all queues are asked,
@@ -37,24 +28,24 @@ impl Broker {
         confirm: Option<(ChannelRef, u64)>,
         out: &mut Outbox,
     ) -> Routed {
-        let own = self.edge.shard;
-        let mut puts = core::mem::take(&mut self.puts);
+        let own = self.shard.id;
+        let mut puts = core::mem::take(&mut self.homes.puts);
         puts.clear();
         let (mut receipt, mut is_mixed) = (Receipt::Taken, false);
         incoming.last = false;
         for target in targets.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
-            if !self.homes[slot as usize].queue.is_durable() {
+            if !self.homes.queues[slot as usize].queue.is_durable() {
                 is_mixed = true;
                 continue;
             }
-            let log = self.homes[slot as usize].log;
+            let log = self.homes.queues[slot as usize].log;
             if log == NO_LOG {
                 receipt = Receipt::Unlogged;
-                self.edge.counters.unlogged += 1;
+                self.shard.counters.unlogged += 1;
                 continue;
             }
-            self.edge.counters.enqueued_local += 1;
+            self.shard.counters.enqueued_local += 1;
             let admission = self.with_queue(now, slot, out, |queue, sink| {
                 queue.apply(now, command::Admit { incoming }, sink)
             });
@@ -78,17 +69,17 @@ impl Broker {
         let transient = if is_mixed { targets } else { &[] };
         for target in transient.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
-            if !self.homes[slot as usize].queue.is_durable() {
+            if !self.homes.queues[slot as usize].queue.is_durable() {
                 receipt = receipt.max(self.enqueue(now, target, incoming, out));
             }
         }
         for put in &puts {
             let (slot, ticket) = (put.slot, put.ticket);
             let Some(position) = put.position else {
-                let queue = &mut self.homes[slot as usize].queue;
+                let queue = &mut self.homes.queues[slot as usize].queue;
                 queue.apply(now, command::Withdraw { ticket }, &mut NoSink);
                 receipt = Receipt::Unlogged;
-                self.edge.counters.unlogged += 1;
+                self.shard.counters.unlogged += 1;
                 continue;
             };
             self.with_queue(now, slot, out, |queue, sink| {
@@ -96,7 +87,7 @@ impl Broker {
             });
             self.pump(now, slot, out);
         }
-        self.puts = puts;
+        self.homes.puts = puts;
         Routed { remote: 0, logs, receipt }
     }
 
@@ -123,7 +114,7 @@ impl Broker {
         if !persistent || !self.journal.is_on() {
             return Room::Now;
         }
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let here = targets.iter().filter(|target| target.home == own).count();
         if here == 0 {
             return Room::Now;
@@ -154,7 +145,7 @@ impl Broker {
             return Room::Now;
         }
         let room = self.room_beside(incoming, persistent, targets, occupied);
-        let own = self.edge.shard;
+        let own = self.shard.id;
         if room != Room::Now || targets.iter().all(|target| target.home == own) {
             return room;
         }
@@ -176,7 +167,7 @@ impl Broker {
         occupied: Occupied,
     ) -> Room {
         let mut spilling = Vec::new();
-        self.edge.effort.look_for_room(targets.len());
+        self.shard.effort.look_for_room(targets.len());
         let (logs, is_logged) = self.logs_asked(targets, &mut spilling);
         if !logs.is_empty() && self.journal.could_hold_beside(logs, bytes, occupied) {
             // Only who waits for room has it made.
@@ -184,7 +175,7 @@ impl Broker {
             if !self.journal.must_wait_for(need) {
                 return Room::Now;
             }
-            self.spilling.extend(spilling);
+            self.homes.spilling.extend(spilling);
             return Room::Later(need);
         }
         if is_logged { Room::Never(bytes) } else { Room::Now }
@@ -194,7 +185,7 @@ impl Broker {
     /// that take it only because memory is short are added to `spilling`.
     fn logs_asked(&self, targets: &[Target], spilling: &mut Vec<QueueId>) -> (LogSet, bool) {
         let (mut logs, mut is_logged) = (LogSet::default(), false);
-        for target in targets.iter().filter(|target| target.home == self.edge.shard) {
+        for target in targets.iter().filter(|target| target.home == self.shard.id) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
                 // What a durable delayed exchange gets, and queues that are yet to come here, goes to the
                 // shard's own log. What is gone needs none.
@@ -207,10 +198,10 @@ impl Broker {
                 }
                 continue;
             };
-            let home = &self.homes[slot as usize];
+            let home = &self.homes.queues[slot as usize];
             let queue = &home.queue;
             is_logged |= queue.is_durable();
-            let spills = !queue.is_durable() && self.edge.must_spill(queue.pooled_bytes());
+            let spills = !queue.is_durable() && self.shard.must_spill(queue.pooled_bytes());
             if spills {
                 spilling.push(home.id);
             }
@@ -234,7 +225,7 @@ impl Broker {
         if !persistent || !self.journal.is_on() || targets.is_empty() {
             return None;
         }
-        let own = self.edge.shard;
+        let own = self.shard.id;
         let here = targets.iter().filter(|target| target.home == own).count();
         let (logs, _) = self.logs_asked(targets, spilling);
         if !logs.is_empty() {
@@ -259,7 +250,7 @@ impl Broker {
         match (incoming.view(), incoming.stored()) {
             (Some(view), _) => self.journal.message_bytes(view, queues),
             (None, Some(body)) => {
-                let view = MessageView::unpack(self.edge.pool.get(body));
+                let view = MessageView::unpack(self.shard.pool.get(body));
                 self.journal.message_bytes(&view, queues)
             }
             (None, None) => 0,
@@ -285,7 +276,7 @@ impl Broker {
             let view = match (incoming.view(), incoming.stored()) {
                 (Some(view), _) => view,
                 (None, Some(body)) => {
-                    stored = MessageView::unpack(self.edge.pool.get(body));
+                    stored = MessageView::unpack(self.shard.pool.get(body));
                     &stored
                 }
                 (None, None) => continue,

@@ -57,8 +57,8 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let view = view_of(publish, &checked.properties);
-        match address(&self.settings.secret, publish.routing_key) {
-            Some(to) if to.shard == self.edge.shard => {
+        match address(&self.shard.settings.secret, publish.routing_key) {
+            Some(to) if to.shard == self.shard.id => {
                 if !self.deliver_reply(to, &view, out) {
                     self.unroutable(at, publish, &checked.properties, out);
                 }
@@ -85,8 +85,8 @@ impl Broker {
         let view = view_of(publish, &checked.properties);
         let mut found = Addressed::default();
         for key in addresses {
-            match address(&self.settings.secret, key) {
-                Some(to) if to.shard == self.edge.shard => {
+            match address(&self.shard.settings.secret, key) {
+                Some(to) if to.shard == self.shard.id => {
                     found.is_answered |= self.deliver_reply(to, &view, out);
                 }
                 Some(to) if to.shard.index() < out.mail.shards() => found.far.push(to),
@@ -138,7 +138,7 @@ impl Broker {
 
     fn touch_replies(&mut self, at: At, to: &[ChannelRef]) {
         for to in to {
-            self.edge.connections[at.slot as usize].touch(to.shard);
+            self.sessions.connections[at.slot as usize].touch(to.shard);
         }
         self.tie(at);
     }
@@ -156,7 +156,7 @@ impl Broker {
         let further: Vec<ChannelRef> = further.collect();
         let mut is_delivered = self.deliver_reply(*to, &view, out);
         for (place, to) in further.iter().enumerate() {
-            if to.shard != self.edge.shard {
+            if to.shard != self.shard.id {
                 let mandatory = *mandatory && !is_delivered;
                 let to = &further[place..];
                 return send_reply(

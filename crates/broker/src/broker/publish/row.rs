@@ -37,7 +37,7 @@ impl Broker {
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
         let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
         let Some(channel) = connection.channel_mut(number) else { return };
         let Some(routes) = &mut channel.routes else { return };
         routes.may_be_row = routes.is_known && !is_logged;
@@ -61,10 +61,10 @@ impl Broker {
         out: &mut Outbox,
     ) -> usize {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return 0 };
-        if !self.migrations.is_idle() || self.is_short_of_anything() {
+        if !self.homes.migrations.is_idle() || self.is_short_of_anything() {
             return 0;
         }
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };
         if !connection.publishes || connection.blocked || connection.end.is_some() {
             return 0;
         }
@@ -77,14 +77,14 @@ impl Broker {
         let version = self.directory.version();
         let known = routes.find_frame(version, names, frame);
         let Some(&[target]) = known.map(Route::targets) else { return 0 };
-        if target.home != self.edge.shard {
+        if target.home != self.shard.id {
             return 0;
         }
         let repeats = connection.session.amqp().and_then(|amqp| amqp.repeats(now.instant, number));
         let Some(repeats) = repeats else { return 0 };
         let Some(home) = self.home_slot(target.queue, target.slot) else { return 0 };
         // Out of the way while queues reach for connections.
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         let Some(channel) = connection.channel_mut(number) else { return 0 };
         let (key, counted_bytes) = (channel.key, channel.counted_bytes);
         let Some(routes) = channel.routes.take() else { return 0 };
@@ -98,9 +98,9 @@ impl Broker {
         {
             begins_confirming = !confirms.listed;
             confirms.listed = true;
-            self.edge.counters.received_confirm += row.count;
+            self.shard.counters.received_confirm += row.count;
         }
-        let connection = &mut self.edge.connections[slot as usize];
+        let connection = &mut self.sessions.connections[slot as usize];
         connection.traffic.here += row.count;
         if let Some(channel) = connection.channel_mut(number) {
             channel.routes = Some(routes);
@@ -111,7 +111,7 @@ impl Broker {
             }
         }
         if begins_confirming {
-            self.edge.follow_ups.confirm(slot, key);
+            self.sessions.follow_ups.confirm(slot, key);
         }
         if row.count > 0 {
             self.pump(now, home, out);
@@ -124,7 +124,7 @@ impl Broker {
     fn is_short_of_anything(&self) -> bool {
         self.journal.is_short()
             || self.journal.is_behind()
-            || self.edge.backpressure.is_short_elsewhere()
+            || self.shard.backpressure.is_short_elsewhere()
     }
 
     /// Puts publishes into a queue of this shard until one of them, or what it caused, needs more
@@ -144,9 +144,9 @@ impl Broker {
         let mut row = Row::default();
         let mut known: &[u8] = &[];
         let (mut persistent, mut priority) = (false, 0);
-        let memory_max = self.edge.loan.bytes;
+        let memory_max = self.shard.loan.bytes;
         let is_logging = self.journal.is_on();
-        let mut noted = core::mem::take(&mut self.noted);
+        let mut noted = core::mem::take(&mut self.homes.noted);
         let (queue, sink) = self.queue_and_sink(now, target.slot, out);
         let mut row_sink = RowSink::new(sink, queue.consumer_count(), bytes, &mut noted);
         let (exchange, routing_key) = route.names();
@@ -179,9 +179,9 @@ impl Broker {
                 row_sink.begin(&wire, row.consumed + next.consumed);
                 queue.apply(now, command::Publish { incoming: &mut incoming }, &mut row_sink)
             };
-            let QueueSink { edge, out, .. } = &mut row_sink.sink;
-            incoming.finish(&mut edge.pool);
-            edge.counters.count_size(next.body.len());
+            let QueueSink { shard, sessions, out, .. } = &mut row_sink.sink;
+            incoming.finish(&mut shard.pool);
+            shard.counters.count_size(next.body.len());
             row.consumed += next.consumed;
             row.count += 1;
             if let Some(confirms) = confirms {
@@ -190,13 +190,16 @@ impl Broker {
                     confirms.open(number, 0, Receipt::Refused);
                 }
             }
-            if queue.wants_dispatch() || edge.memory() > memory_max || edge.must_press(slot, out) {
+            if queue.wants_dispatch()
+                || shard.memory() > memory_max
+                || sessions.must_press(shard, slot, out)
+            {
                 break;
             }
         }
         row_sink.flush();
-        self.noted = noted;
-        let counters = &mut self.edge.counters;
+        self.homes.noted = noted;
+        let counters = &mut self.shard.counters;
         counters.received += row.count;
         counters.routed += row.count;
         counters.enqueued_local += row.count;
