@@ -491,6 +491,7 @@ impl Broker {
         self.work_on_queues(now, out);
         self.work_on_jobs(now, out);
         self.work_on_ends(now, out);
+        self.work_on_orphans(out);
         self.work_on_settlings(now, out);
         self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);

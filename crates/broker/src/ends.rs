@@ -13,14 +13,13 @@ use lepus_base::{ConnectionId, QueueId};
 use crate::channel::At;
 use crate::channels::Channels;
 use crate::owner::{Conditions, Owner};
-use crate::queue::Orphans;
 
 /// Steps of all ends in one go before other work gets its turn: a channel, a consumer, a queue, a
 /// delivery.
 const STEPS_AT_ONCE_MAX: usize = 1024;
 /// Those of one end before another one's turn.
 const STEPS_IN_TURN_MAX: usize = 64;
-/// Something that ends.
+/// Something of a client that ends. At a home, the end of a queue is that its consumers are told.
 #[derive(Debug)]
 pub(crate) enum End {
     /// A channel cancels its consumers.
@@ -31,8 +30,6 @@ pub(crate) enum End {
     },
     /// The channels and exclusive queues of a connection go.
     Connection(Box<Parting>),
-    /// The consumers of a queue that is gone are told.
-    Queue(QueueId, Orphans),
 }
 
 /// A connection that ends.
@@ -71,28 +68,28 @@ impl Parting {
     }
 }
 
-/// All ends of a shard that are under way.
+/// All ends of one sort that are under way on a shard.
 #[derive(Debug)]
-pub(crate) struct Ends {
-    list: VecDeque<End>,
+pub(crate) struct Ends<E> {
+    list: VecDeque<E>,
     /// Steps that may still be taken before other work gets its turn.
     steps: usize,
 }
 
-impl Default for Ends {
-    fn default() -> Ends {
+impl<E> Default for Ends<E> {
+    fn default() -> Ends<E> {
         Ends { list: VecDeque::new(), steps: STEPS_AT_ONCE_MAX }
     }
 }
 
-impl Ends {
+impl<E> Ends<E> {
     /// Steps may be taken again as at the beginning of a turn.
     pub(crate) fn renew(&mut self) {
         self.steps = STEPS_AT_ONCE_MAX;
     }
 
     /// The end whose turn it is, if there are steps left.
-    pub(crate) fn next(&mut self) -> Option<End> {
+    pub(crate) fn next(&mut self) -> Option<E> {
         if self.steps == 0 {
             return None;
         }
@@ -112,7 +109,7 @@ impl Ends {
     }
 
     /// The turn of one is over, and it is not.
-    pub(crate) fn put_off(&mut self, end: End) {
+    pub(crate) fn put_off(&mut self, end: E) {
         self.list.push_back(end);
     }
 
@@ -127,7 +124,7 @@ impl Ends {
     }
 }
 
-impl Owner for Ends {
+impl<E: core::fmt::Debug> Owner for Ends<E> {
     /// Whether some are under way.
     fn has_work(&self, _: &Conditions<'_>) -> bool {
         !self.list.is_empty()

@@ -11,6 +11,7 @@ use crate::channel::Target;
 use crate::dead_letter::DeadLetters;
 use crate::delayed::Delayed;
 use crate::delivery::Noted;
+use crate::ends::Ends;
 use crate::home::Home;
 use crate::idle_tables::IdleTables;
 use crate::mail::{ChannelRef, Reply};
@@ -18,7 +19,7 @@ use crate::migration::Migrations;
 use crate::oldest::OldestSearch;
 use crate::postponed::Line;
 use crate::publish::Put;
-use crate::queue::Recorder;
+use crate::queue::{Orphans, Recorder};
 use crate::remote::Remote;
 use crate::traffic::QueueLooks;
 use crate::working::Working;
@@ -46,6 +47,8 @@ pub struct Homes {
     pub(crate) idle_tables: IdleTables,
     /// Who waits until the bindings of queues that were deleted here are gone, too.
     pub(crate) leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
+    /// Consumers of queues that are gone, who are told in slices.
+    pub(crate) orphans: Ends<(QueueId, Orphans)>,
     /// Looks for what keeps the logs' oldest segments.
     pub(crate) oldest: OldestSearch,
     /// What [`crate::Broker::queue_traffic`] saw last.
@@ -79,6 +82,7 @@ impl Homes {
             working: Working::default(),
             idle_tables: IdleTables::default(),
             leaving: BTreeMap::new(),
+            orphans: Ends::default(),
             oldest: OldestSearch::default(),
             queue_looks: QueueLooks::default(),
             spilling: BTreeSet::new(),

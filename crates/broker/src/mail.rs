@@ -612,14 +612,14 @@ impl MailBatch {
 
 /// Reports publishes for `queues` queues of each; neighbours that say the same share an item.
 pub(crate) fn report(
-    batch: &mut MailBatch,
+    items: &mut Vec<Mail>,
     to: ChannelRef,
     (first, end): (u64, u64),
     queues: u32,
     receipt: Receipt,
 ) {
     if let Some(Mail::Enqueued { to: same, first: begin, last, queues: count, receipt: said }) =
-        batch.items.last_mut()
+        items.last_mut()
         && *same == to
         && *said == receipt
     {
@@ -632,7 +632,7 @@ pub(crate) fn report(
             return;
         }
     }
-    batch.items.push(Mail::Enqueued { to, first, last: end, queues, receipt });
+    items.push(Mail::Enqueued { to, first, last: end, queues, receipt });
 }
 
 /// A queue between two shards.
@@ -672,4 +672,13 @@ mod tests {
             assert!(kept.iter().all(|bytes| *bytes <= 2 << 20), "{kept:?}");
         }
     }
+}
+
+/// What is left to be done of what the owners of a shard's state tell each other.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Something is told.
+    Mail(Mail),
+    /// A home delivers what it may.
+    Dispatch(u32),
 }

@@ -87,9 +87,14 @@ impl Outbox {
 
     /// Says something to shard `to`, which may be the `own` one.
     pub(crate) fn send(&mut self, own: ShardId, to: ShardId, mail: Mail) {
+        self.items_for(own, to).push(mail);
+    }
+
+    /// What goes to shard `to`, which may be the `own` one.
+    pub(crate) fn items_for(&mut self, own: ShardId, to: ShardId) -> &mut Vec<Mail> {
         match to == own {
-            true => self.own.push(mail),
-            false => self.mail[to.index()].items.push(mail),
+            true => &mut self.own,
+            false => &mut self.mail[to.index()].items,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::backpressure::{Cause, WaitingConnection};
 use crate::census::Census;
 use crate::connection::Connection;
 use crate::departure::Departures;
-use crate::ends::Ends;
+use crate::ends::{End, Ends};
 use crate::follow_ups::FollowUps;
 use crate::mail::Shortage;
 use crate::outbox::{ConnectionSlot, Outbox};
@@ -55,7 +55,7 @@ pub struct Sessions {
     /// Acknowledgements that are served in slices.
     pub(crate) settlings: VecDeque<Settling>,
     /// What ends and takes long.
-    pub(crate) ends: Ends,
+    pub(crate) ends: Ends<End>,
     /// Connections on their way to other shards.
     pub(crate) departures: Departures,
 }

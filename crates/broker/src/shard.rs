@@ -1,5 +1,6 @@
 //! What all owners of a shard's state share: its time, its limits, its memory and what is counted.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use lepus_base::{HashState, Now, Pool, Rng, ShardId};
@@ -13,6 +14,7 @@ use crate::effort::Effort;
 use crate::held::Held;
 use crate::jobs::Jobs;
 use crate::loan::{Lender, Loan};
+use crate::mail::Step;
 use crate::outbox::Outbox;
 use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
@@ -41,6 +43,8 @@ pub struct Shard {
     pub(crate) jobs: Jobs,
     /// Where the message goes that is routed now.
     pub(crate) routes: Routes,
+    /// What the owners of the state tell each other, while it is carried out; to be used again.
+    pub(crate) own_steps: VecDeque<Step>,
     /// The queues of that, to be used again.
     pub(crate) targets: Vec<Target>,
     /// Whether each shard is on the memory node of this one.
@@ -106,6 +110,7 @@ impl Shard {
             alarm: Alarm::default(),
             jobs: Jobs::default(),
             routes: Routes::new(limits.routing_steps_max),
+            own_steps: VecDeque::new(),
             targets: Vec::new(),
             limits,
             pool: Pool::new(),

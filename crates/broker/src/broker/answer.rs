@@ -263,6 +263,25 @@ impl Broker {
         }
     }
 
+    /// The directory's answer to whoever asked it.
+    pub(crate) fn pass_answer(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        result: Result<Option<QueueId>, Refusal>,
+        out: &mut Outbox,
+    ) {
+        match (origin, result) {
+            (Origin::Home { queue, .. }, Ok(_)) => self.deletion_over(queue, out),
+            (Origin::Home { queue, .. }, Err(refusal)) => {
+                self.deletion_refused(now, queue, &refusal, out);
+            }
+            (Origin::Migration { .. }, Ok(_)) => {}
+            (Origin::Migration { queue, .. }, Err(_)) => self.migration_refused(now, queue, out),
+            (origin, result) => self.on_answer(now, origin, result, out),
+        }
+    }
+
     /// The directory's answer to a channel, or to a connection that ends.
     pub(crate) fn on_answer(
         &mut self,
@@ -279,19 +298,7 @@ impl Broker {
                 }
                 return;
             }
-            Origin::Migration { queue, .. } => {
-                if result.is_err() {
-                    self.migration_refused(now, queue, out);
-                }
-                return;
-            }
-            Origin::Home { queue, .. } => {
-                match result {
-                    Ok(_) => self.deletion_over(queue, out),
-                    Err(refusal) => self.deletion_refused(now, queue, &refusal, out),
-                }
-                return;
-            }
+            Origin::Home { .. } | Origin::Migration { .. } => panic!("{origin:?} is no session"),
             Origin::Start | Origin::Control(_) | Origin::Deletion(_) => return,
         };
         let Some(at) = self.find_channel(to) else { return };

@@ -215,6 +215,7 @@ impl Broker {
             return self.go_on(now, at, out);
         }
         self.set_pending(at, Pending::Committed);
-        self.publish_reported(now, at.channel, COMMIT_NUMBER, COMMIT_NUMBER, 1, Receipt::Taken);
+        let number = (COMMIT_NUMBER, COMMIT_NUMBER);
+        self.publish_reported(at.channel, number, 1, Receipt::Taken);
     }
 }

@@ -36,7 +36,6 @@ impl Broker {
             let is_done = match &mut end {
                 End::Channel { at, next } => self.ask_next_cancel(now, *at, next, out),
                 End::Connection(parting) => self.end_next(now, parting, out),
-                End::Queue(queue, orphans) => self.tell_next_cancelled(now, *queue, orphans, out),
             };
             if is_done {
                 return;
@@ -193,35 +192,43 @@ impl Broker {
     }
 
     /// Tells consumers that their queue is gone.
-    pub(crate) fn tell_cancelled(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        orphans: Orphans,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn tell_cancelled(&mut self, queue: QueueId, orphans: Orphans, out: &mut Outbox) {
         if !orphans.is_empty() {
             self.shard.job_bytes += orphans.memory_bytes();
-            self.go_on_ending(now, End::Queue(queue, orphans), out);
+            self.go_on_telling(queue, orphans, out);
         }
+    }
+
+    /// Slices of telling consumers that their queues are gone.
+    pub(crate) fn work_on_orphans(&mut self, out: &mut Outbox) {
+        self.homes.orphans.renew();
+        while let Some((queue, orphans)) = self.homes.orphans.next() {
+            self.go_on_telling(queue, orphans, out);
+        }
+        self.homes.orphans.renew();
+    }
+
+    fn go_on_telling(&mut self, queue: QueueId, mut orphans: Orphans, out: &mut Outbox) {
+        let enough = self.homes.orphans.begin_slice();
+        while self.homes.orphans.take_step(enough) {
+            if self.tell_next_cancelled(queue, &mut orphans, out) {
+                return;
+            }
+        }
+        self.homes.orphans.put_off((queue, orphans));
     }
 
     /// Tells the next consumer that its queue is gone. Whether none is left.
     fn tell_next_cancelled(
         &mut self,
-        now: Now,
         queue: QueueId,
         orphans: &mut Orphans,
         out: &mut Outbox,
     ) -> bool {
         if let Some(consumer) = orphans.step() {
             self.forget_remote(consumer.key, queue, out);
-            if consumer.shard == self.shard.id {
-                self.consumer_cancelled(now, consumer.key, queue, out);
-            } else {
-                let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
-                out.mail[consumer.shard.index()].items.push(mail);
-            }
+            let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
+            out.send(self.shard.id, consumer.shard, mail);
         }
         if orphans.is_empty() {
             self.shard.job_bytes -= orphans.memory_bytes();

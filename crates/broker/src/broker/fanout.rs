@@ -121,7 +121,7 @@ impl Broker {
         if !fanout.pass(budget) {
             return Step::More(Job::Fanout(fanout));
         }
-        self.finish_fanout(now, fanout, out);
+        self.finish_fanout(fanout, out);
         Step::Done
     }
 
@@ -156,13 +156,13 @@ impl Broker {
         }
     }
 
-    fn finish_fanout(&mut self, now: Now, fanout: Fanout, out: &mut Outbox) {
+    fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {
         if self.shard.jobs.is_away(fanout.channel()) {
             self.let_others_pass(&fanout);
         }
         let ended = self.shard.jobs.end_fanout(&mut self.shard.pool, fanout);
         if let Some((to, number)) = ended.confirm {
-            self.publish_reported(now, to, number, number, 1, ended.receipt);
+            self.report_enqueued(to, number, 1, ended.receipt, out);
         }
         match ended.asker {
             Asker::Far(to) => out.mail[to.shard.index()].items.push(Mail::Fanned { to }),

@@ -536,7 +536,7 @@ impl Broker {
         } else if !answers.is_empty() {
             self.homes.leaving.insert(info.id, answers);
         }
-        self.tell_cancelled(now, info.id, orphans, out);
+        self.tell_cancelled(info.id, orphans, out);
     }
 
     /// A queue that had its home here is gone with all its bindings.

@@ -1,6 +1,6 @@
 //! What mail from other shards means.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
@@ -11,20 +11,15 @@ use crate::dead_letter::must_arrive;
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX};
 use crate::jobs::Job;
 use crate::journal::{LogSet, Need, Refusals, Room};
-use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply, Terms, report};
+use crate::mail::{
+    ChannelRef, Command, LETTERS_CONNECTION, Mail, MailBatch, Many, Receipt, Reply, Step, Terms,
+    report,
+};
 use crate::message::{Incoming, packed};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::postponed::{Asked, Few, Part, Postponed, Waits, Wish};
 use crate::refusal::{Refusal, RefusalKind};
-
-/// What is left to be done of what the owners of a shard's state tell each other.
-enum Step {
-    /// Something is told.
-    Mail(Mail),
-    /// A home delivers what it may.
-    Dispatch(u32),
-}
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -102,7 +97,8 @@ impl Broker {
             return;
         }
         let own = self.shard.id;
-        let mut steps: VecDeque<Step> = out.own.drain(..).map(Step::Mail).collect();
+        let mut steps = core::mem::take(&mut self.shard.own_steps);
+        steps.extend(out.own.drain(..).map(Step::Mail));
         while let Some(step) = steps.pop_front() {
             let mut dispatch = None;
             match step {
@@ -116,6 +112,7 @@ impl Broker {
             dispatch.into_iter().for_each(|home| steps.push_front(Step::Dispatch(home)));
             out.own.drain(..).rev().for_each(|mail| steps.push_front(Step::Mail(mail)));
         }
+        self.shard.own_steps = steps;
     }
 
     /// A channel of this shard asks the home of a queue, wherever that is. The home whose queue is to deliver then,
@@ -209,27 +206,22 @@ impl Broker {
             // What is logged is reported when it is durable.
             let count = targets.len() as u32 - routed.logs;
             if count > 0 {
-                self.report_enqueued(now, to, number, count, receipt, out);
+                self.report_enqueued(to, number, count, receipt, out);
             }
         }
     }
 
     /// Tells a publisher, here or elsewhere, what became of a message.
     pub(crate) fn report_enqueued(
-        &mut self,
-        now: Now,
+        &self,
         to: ChannelRef,
         number: u64,
         queues: u32,
         receipt: Receipt,
         out: &mut Outbox,
     ) {
-        if to.shard == self.shard.id {
-            self.publish_reported(now, to, number, number, queues, receipt);
-        } else {
-            let batch = &mut out.mail[to.shard.index()];
-            report(batch, to, (number, number), queues, receipt);
-        }
+        let items = out.items_for(self.shard.id, to.shard);
+        report(items, to, (number, number), queues, receipt);
     }
 
     /// What a message has to wait for: room in its logs, or one of its channel that waits.
@@ -415,7 +407,7 @@ impl Broker {
         let (mut gives_up, mut is_first) = (false, true);
         while let Some(first) = self.homes.postponed.pop(channel) {
             match first {
-                Postponed::Few(few) if gives_up => self.give_up(now, few, out),
+                Postponed::Few(few) if gives_up => self.give_up(few, out),
                 Postponed::Few(mut few) => {
                     let is_begun = few.part == Part::Next;
                     // Many of them are looked at where nothing else was.
@@ -439,7 +431,7 @@ impl Broker {
                     }
                     if self.must_give_up(few.part.begun()) {
                         gives_up = true;
-                        self.give_up(now, few, out);
+                        self.give_up(few, out);
                     } else if let Some(waits) = self.must_still_wait(&few) {
                         return self.homes.postponed.put_back(Postponed::Few(few), waits, false);
                     } else {
@@ -470,12 +462,12 @@ impl Broker {
     }
 
     /// A postponed message comes into no queue.
-    fn give_up(&mut self, now: Now, few: Few, out: &mut Outbox) {
+    fn give_up(&mut self, few: Few, out: &mut Outbox) {
         let Few { body, targets, terms, .. } = few;
         self.shard.pool.release(body);
         self.shard.counters.unlogged += targets.len() as u64;
         if let Some((to, number)) = terms.confirm() {
-            self.report_enqueued(now, to, number, targets.len() as u32, Receipt::Unlogged, out);
+            self.report_enqueued(to, number, targets.len() as u32, Receipt::Unlogged, out);
         }
     }
 
@@ -513,7 +505,11 @@ impl Broker {
             Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => {}
             Mail::Fanned { to } => self.fanned(to),
             Mail::Enqueued { to, first, last, queues, receipt } => {
-                self.publish_reported(now, to, first, last, queues, receipt);
+                if to.connection == LETTERS_CONNECTION {
+                    self.letters_reported(now, to, (first, last), queues, receipt);
+                } else {
+                    self.publish_reported(to, (first, last), queues, receipt);
+                }
             }
             Mail::Govern { queue, .. }
                 if self.homes.migrations.rests(queue).is_some_and(Rest::is_expected) =>
@@ -589,7 +585,7 @@ impl Broker {
                 self.homes.remote.detached.retain(|detached| *detached != id);
             }
             Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
-            Mail::Answer { origin, result } => self.on_answer(now, origin, result, out),
+            Mail::Answer { origin, result } => self.pass_answer(now, origin, result, out),
             Mail::CloseConnection { connection, text } => {
                 self.close_connection(now, connection, &text, out);
             }

@@ -24,7 +24,7 @@ impl Broker {
     ) {
         let Some(place) = self.journal.complete(now, id, completion, &mut out.disk) else { return };
         self.take_log_events(now, place, out);
-        self.report_durable(now, place, out);
+        self.report_durable(place, out);
         self.journal.flush_unless_running(now, place, &mut out.disk);
     }
 
@@ -97,14 +97,10 @@ impl Broker {
     }
 
     /// Tells those whose messages have become durable.
-    fn report_durable(&mut self, now: Now, place: u16, out: &mut Outbox) {
+    fn report_durable(&mut self, place: u16, out: &mut Outbox) {
         while let Some(due) = self.journal.pop_report(place) {
-            if due.to.shard == self.shard.id {
-                self.publish_reported(now, due.to, due.first, due.last, due.count, Receipt::Taken);
-            } else {
-                let batch = &mut out.mail[due.to.shard.index()];
-                report(batch, due.to, (due.first, due.last), due.count, Receipt::Taken);
-            }
+            let items = out.items_for(self.shard.id, due.to.shard);
+            report(items, due.to, (due.first, due.last), due.count, Receipt::Taken);
         }
     }
 

@@ -275,7 +275,7 @@ impl Broker {
         let Some(info) = self.directory.queue_by_id(id) else {
             // Deleted on the way.
             let deleted = queue.apply(now, command::Delete {}, &mut NoSink);
-            return self.tell_cancelled(now, id, deleted.consumers, out);
+            return self.tell_cancelled(id, deleted.consumers, out);
         };
         let number = LogId(1 + u32::from(info.log));
         let log_place = if self.journal.is_on() { self.journal.place_of(number) } else { 0 };

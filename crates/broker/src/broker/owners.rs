@@ -17,7 +17,7 @@ use crate::shard::Shard;
 
 impl Broker {
     /// All owners.
-    fn owners(&self) -> [&dyn Owner; 15] {
+    fn owners(&self) -> [&dyn Owner; 16] {
         let Broker { directory: _, definitions, sessions, homes, journal, shard } = self;
         let Sessions {
             connections: _,
@@ -45,6 +45,7 @@ impl Broker {
             working,
             idle_tables: _,
             leaving: _,
+            orphans,
             oldest,
             queue_looks: _,
             spilling: _,
@@ -64,6 +65,7 @@ impl Broker {
             lender: _,
             jobs,
             routes: _,
+            own_steps: _,
             targets: _,
             near: _,
             now: _,
@@ -97,6 +99,7 @@ impl Broker {
             jobs,
             settlings,
             ends,
+            orphans,
             migrations,
             dead_letters,
             backpressure,

@@ -108,7 +108,7 @@ impl Broker {
             None => {
                 self.shard.pool.release(body);
                 if let Some((to, number)) = terms.confirm() {
-                    self.report_enqueued(now, to, number, 1, Receipt::Taken, out);
+                    self.report_enqueued(to, number, 1, Receipt::Taken, out);
                 }
             }
         }

@@ -23,7 +23,7 @@ use crate::delivery::is_near;
 use crate::directory::Routes;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Room;
-use crate::mail::{COMMIT_NUMBER, ChannelRef, LETTERS_CONNECTION, Receipt, Shortage, Terms};
+use crate::mail::{COMMIT_NUMBER, ChannelRef, Receipt, Shortage, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::properties::for_client;
@@ -503,16 +503,11 @@ impl Broker {
     /// Queues on other shards, the last slice of a fan-out, or a log report publishes.
     pub(crate) fn publish_reported(
         &mut self,
-        now: Now,
         to: ChannelRef,
-        first: u64,
-        last: u64,
+        (first, last): (u64, u64),
         queues: u32,
         receipt: Receipt,
     ) {
-        if to.connection == LETTERS_CONNECTION {
-            return self.letters_reported(now, to, (first, last), queues, receipt);
-        }
         let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
             return;
         };

@@ -174,7 +174,7 @@ impl Broker {
             batch.items.push(Mail::ReturnReply { to: *from, message });
         }
         if let Some(number) = *number {
-            report(batch, *from, (number, number), 1, Receipt::Taken);
+            report(&mut batch.items, *from, (number, number), 1, Receipt::Taken);
         }
     }
 
