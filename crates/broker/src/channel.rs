@@ -273,6 +273,8 @@ pub struct Channel {
     pub parked: Vec<u8>,
     /// Whether the channel is on the list of channels whose parked frames can be handled.
     pub unparking: bool,
+    /// Whether what it published waits for room in a log.
+    pub publishes_wait: bool,
     /// What its connection's sum has of it, in bytes.
     pub counted_bytes: usize,
 }
@@ -299,6 +301,7 @@ impl Channel {
             pending: None,
             parked: Vec::new(),
             unparking: false,
+            publishes_wait: false,
             counted_bytes: 0,
         }
     }

@@ -155,8 +155,15 @@ pub enum Reply {
         /// Consumers.
         consumers: u32,
     },
+    /// A message was fetched, and is with the channel already: only where both are on the same shard.
+    Fetched,
     /// The consumer is registered; deliveries follow.
-    Subscribed(ConsumerHandle),
+    Subscribed {
+        /// Its name within the queue.
+        handle: ConsumerHandle,
+        /// The queue's slot at its home.
+        slot: u32,
+    },
     /// The consumer is gone; no delivery follows.
     Cancelled,
     /// A message; its content follows the mail in the batch's bytes.
@@ -329,12 +336,22 @@ pub enum Mail {
     Settle {
         /// The queue.
         queue: QueueId,
+        /// The queue's probable slot at its home, `u32::MAX` where it is not known.
+        hint: u32,
         /// Place among the queue's unacknowledged messages.
         slot: u32,
         /// Sequence number, to recognise a place that was reused.
         sequence: u64,
         /// Acknowledged, rejected or requeued.
         outcome: Outcome,
+    },
+    /// What a channel of this shard published waits for room in a log, or does not wait any more: it publishes nothing
+    /// meanwhile.
+    PublishesWait {
+        /// The channel.
+        channel: ChannelRef,
+        /// Whether it waits.
+        on: bool,
     },
     /// Deliveries of the queue rest until a channel has requeued all it held.
     Hold {

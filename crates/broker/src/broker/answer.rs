@@ -95,6 +95,9 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(at) = self.find_channel(to) else { return };
+        if reply == Reply::Fetched {
+            return self.go_on(now, at, out);
+        }
         let Some(pending) = self.take_pending(at) else { return };
         match (*pending, reply) {
             (Pending::Declare { name, request, no_wait }, reply) => {
@@ -112,13 +115,14 @@ impl Broker {
                     self.say(at, &Answer::QueueDeleted(count), out);
                 }
             }
-            (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed(handle)) => {
+            (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed { handle, slot }) => {
                 let connection = &mut self.sessions.connections[at.slot as usize];
                 if let Some(subscription) = connection
                     .incarnation(at.channel.channel)
                     .and_then(|channel| channel.subscription_mut(consumer))
                 {
                     subscription.handle = Some(handle);
+                    subscription.queue_slot = slot;
                     let tag = subscription.tag.clone();
                     if !no_wait {
                         self.say(at, &Answer::Consuming(&tag), out);
@@ -184,7 +188,7 @@ impl Broker {
         }
         if channel.ending.is_some() {
             self.continue_end(now, at, out);
-        } else if self.homes.postponed.has_from(at.channel) {
+        } else if channel.publishes_wait {
             self.pause_publishing(at.channel);
         } else {
             self.unpark(at.slot, at.channel);
@@ -392,7 +396,6 @@ impl Broker {
     /// A delivery from a queue on another shard.
     pub(crate) fn on_delivery(
         &mut self,
-        now: Now,
         from: ShardId,
         mail: &Mail,
         bytes: &[u8],
@@ -418,6 +421,7 @@ impl Broker {
             if *slot != NO_SLOT {
                 out.mail[from.index()].items.push(Mail::Settle {
                     queue: *queue,
+                    hint: u32::MAX,
                     slot: *slot,
                     sequence: *sequence,
                     outcome: Outcome::Requeue,
@@ -475,7 +479,7 @@ impl Broker {
             // Its credit is free again at once.
             let shard = self.shard.id;
             let at = ChannelRef { shard, connection: to.connection, channel: to.channel };
-            self.grant_credit(now, connection_slot, at, out);
+            self.sessions.follow_ups.grant(connection_slot, at);
         }
     }
 
@@ -512,14 +516,7 @@ impl Broker {
     }
 
     /// A home has messages for a consumer under a channel-wide prefetch limit.
-    pub(crate) fn credit_wanted(
-        &mut self,
-        now: Now,
-        key: ConsumerKey,
-        queue: QueueId,
-        home: ShardId,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn credit_wanted(&mut self, key: ConsumerKey, queue: QueueId, home: ShardId) {
         let shard = self.shard.id;
         let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
             return;
@@ -534,11 +531,11 @@ impl Broker {
             all.wait(key.consumer, WaitsFor::Credit);
         }
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
-        self.grant_credit(now, slot, to, out);
+        self.sessions.follow_ups.grant(slot, to);
     }
 
     /// A home had no use for a grant.
-    pub(crate) fn credit_returned(&mut self, now: Now, key: ConsumerKey, out: &mut Outbox) {
+    pub(crate) fn credit_returned(&mut self, key: ConsumerKey) {
         let shard = self.shard.id;
         let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
             return;
@@ -547,7 +544,7 @@ impl Broker {
         let Some(global) = &mut channel.global else { return };
         global.granted = global.granted.saturating_sub(1);
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
-        self.grant_credit(now, slot, to, out);
+        self.sessions.follow_ups.grant(slot, to);
     }
 
     /// Confirms and commits at the end of a cycle.
@@ -612,6 +609,12 @@ pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox
     let items = &mut out.mail[home.index()].items;
     items.push(Mail::Window { connection, bytes });
     if slot != NO_SLOT {
-        items.push(Mail::Settle { queue, slot, sequence, outcome: Outcome::Requeue });
+        items.push(Mail::Settle {
+            queue,
+            hint: u32::MAX,
+            slot,
+            sequence,
+            outcome: Outcome::Requeue,
+        });
     }
 }

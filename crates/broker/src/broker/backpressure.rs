@@ -43,7 +43,7 @@ impl Broker {
                 else {
                     break;
                 };
-                self.resume_consumer(now, queue, u32::MAX, key, out);
+                self.resume_remote(now, queue, key, out);
             }
             let waiting = self.shard.backpressure.end_mail();
             self.sessions.resume_all(&mut self.shard, waiting, Cause::Mail, out);
@@ -92,6 +92,7 @@ impl Broker {
         self.homes.delayed.let_pass(|logs| journal.is_full(logs));
         self.homes.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
         self.enqueue_postponed(now, out);
+        self.end_lost_publishers(now, out);
         self.give_jobs_room(now, out);
     }
 

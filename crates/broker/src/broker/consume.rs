@@ -28,7 +28,6 @@ impl Broker {
     /// Limits what is unacknowledged: `(bytes, messages, whether for the whole channel)`, 0 for no limit.
     pub(crate) fn prefetch(
         &mut self,
-        now: Now,
         at: At,
         (bytes, limit, is_shared): (u32, u32, bool),
         out: &mut Outbox,
@@ -65,7 +64,7 @@ impl Broker {
                     out.mail[subscription.home.index()].items.push(mail);
                 }
             }
-            self.grant_credit(now, at.slot, at.channel, out);
+            self.sessions.follow_ups.grant(at.slot, at.channel);
             self.press_mail(at.slot, out);
         } else {
             channel.prefetch = limit;
@@ -129,12 +128,11 @@ impl Broker {
         if home != own {
             prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
-        let queue_slot = self.home_slot(queue, u32::MAX).unwrap_or(u32::MAX);
         let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
-        let at_home = (queue, queue_slot);
+        let at_home = (queue, u32::MAX);
         let subscription = Subscription::new(tag.as_str().into(), at_home, home, consume.no_ack);
         let number = subscriptions.insert(subscription);
         if home != own && !governed {
@@ -279,6 +277,7 @@ impl Broker {
     ) -> bool {
         let give_back = Mail::Settle {
             queue,
+            hint: u32::MAX,
             slot: delivery.slot,
             sequence: delivery.seq,
             outcome: Outcome::Requeue,

@@ -144,7 +144,7 @@ impl Broker {
     ) {
         self.homes.remote.detached.retain(|detached| *detached != connection);
         for consumer in consumers {
-            self.resume_consumer(now, consumer.queue, u32::MAX, consumer.key, out);
+            self.resume_remote(now, consumer.queue, consumer.key, out);
         }
     }
 }

@@ -217,7 +217,7 @@ impl Broker {
         match *operation {
             Operation::Settle { .. } => unreachable!("it is settled"),
             Operation::Prefetch { bytes, messages, is_shared } => {
-                self.prefetch(now, at, (bytes, messages, is_shared), out)
+                self.prefetch(at, (bytes, messages, is_shared), out)
             }
             Operation::Consume(ref consume) => self.consume(now, at, consume, out),
             Operation::Cancel { tag, no_wait } => {

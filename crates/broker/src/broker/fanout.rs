@@ -205,9 +205,23 @@ impl Broker {
     }
 
     /// Nothing of a channel of this shard waits for room any more.
-    pub(crate) fn resume_publishing(&mut self, channel: ChannelRef) {
+    pub(crate) fn publishes_go_on(&mut self, channel: ChannelRef, out: &mut Outbox) {
         if channel.connection == LETTERS_CONNECTION {
             self.set_aside_over(channel);
+        } else {
+            out.own.push(Mail::PublishesWait { channel, on: false });
+        }
+    }
+
+    /// What a channel published begins to wait for room, or has it.
+    pub(crate) fn publishes_wait(&mut self, channel: ChannelRef, on: bool) {
+        if let Some((_, connection)) = self.sessions.connection(channel.connection, u32::MAX)
+            && let Some(found) = connection.incarnation(channel.channel)
+        {
+            found.publishes_wait = on;
+        }
+        if on {
+            self.pause_publishing(channel);
         } else if !self.shard.jobs.has_fanout_of(channel) {
             self.go_on_publishing(channel);
         }

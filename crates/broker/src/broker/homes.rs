@@ -355,7 +355,7 @@ impl Broker {
                     };
                     self.homes.remote.consumers.insert(key, remote);
                 }
-                self.reply(from, id, Reply::Subscribed(handle), out);
+                self.reply(from, id, Reply::Subscribed { handle, slot }, out);
                 Some(slot)
             }
             Err(_) => {
@@ -453,10 +453,8 @@ impl Broker {
                 queue.apply(now, command::Release { entry }, sink);
             });
         }
-        if to.shard == self.shard.id
-            && let Some(at) = self.find_channel(to)
-        {
-            self.go_on(now, at, out);
+        if to.shard == self.shard.id {
+            self.reply(to, queue, Reply::Fetched, out);
         }
     }
 
@@ -567,8 +565,8 @@ impl Broker {
         Some(home)
     }
 
-    /// A consumer waited for room and may go on.
-    pub(crate) fn resume_consumer(
+    /// A consumer of this shard waited for room and may go on.
+    pub(crate) fn resume_here(
         &mut self,
         now: Now,
         queue: QueueId,
@@ -576,19 +574,38 @@ impl Broker {
         key: ConsumerKey,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.home_slot(queue, hint) else { return };
-        let handle = match self.homes.remote.consumers.get(&key) {
-            Some(remote) => Some(remote.handle),
-            None => self
-                .sessions
-                .connection(key.connection, u32::MAX)
-                .and_then(|(_, connection)| connection.subscription(key)?.handle),
+        let Some((_, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+            return;
         };
-        if let Some(handle) = handle {
-            let queue = &mut self.homes.queues[slot as usize].queue;
-            queue.apply(now, command::Resume { handle }, &mut NoSink);
-            self.pump(now, slot, out);
+        if let Some(handle) = connection.subscription(key).and_then(|found| found.handle) {
+            self.resume_consumer(now, (queue, hint), handle, out);
         }
+    }
+
+    /// The same of one on another shard.
+    pub(crate) fn resume_remote(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        key: ConsumerKey,
+        out: &mut Outbox,
+    ) {
+        if let Some(handle) = self.homes.remote.consumers.get(&key).map(|remote| remote.handle) {
+            self.resume_consumer(now, (queue, u32::MAX), handle, out);
+        }
+    }
+
+    fn resume_consumer(
+        &mut self,
+        now: Now,
+        (queue, hint): (QueueId, u32),
+        handle: ConsumerHandle,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.home_slot(queue, hint) else { return };
+        let queue = &mut self.homes.queues[slot as usize].queue;
+        queue.apply(now, command::Resume { handle }, &mut NoSink);
+        self.pump(now, slot, out);
     }
 
     /// A consumer on another shard has left its queue, or the queue is gone.
@@ -630,7 +647,7 @@ impl Broker {
         };
         remote.wanted = false;
         remote.credit += 1;
-        self.resume_consumer(now, queue, u32::MAX, key, out);
+        self.resume_remote(now, queue, key, out);
         // Credit that finds nothing to deliver would starve the channel's other consumers.
         if let Some(remote) = self.homes.remote.consumers.get_mut(&key)
             && remote.credit > 0

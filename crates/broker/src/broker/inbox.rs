@@ -93,16 +93,22 @@ impl Broker {
     /// Carries out what the owners of this shard's state tell each other, and what follows from it. A home answers a
     /// channel, and the directory who asked it, as they do on another shard; only that nothing has to be packed.
     pub(crate) fn carry_own_mail(&mut self, now: Now, out: &mut Outbox) {
-        if out.own.is_empty() {
-            return;
+        while !out.own.is_empty() || self.sessions.follow_ups.has_grants() {
+            self.carry_mail(now, out);
+            if let Some((slot, channel)) = self.sessions.follow_ups.next_grant() {
+                self.grant_credit(now, slot, channel, out);
+            }
         }
+    }
+
+    fn carry_mail(&mut self, now: Now, out: &mut Outbox) {
         let own = self.shard.id;
         let mut steps = core::mem::take(&mut self.shard.own_steps);
         steps.extend(out.own.drain(..).map(Step::Mail));
         while let Some(step) = steps.pop_front() {
             let mut dispatch = None;
             match step {
-                Step::Mail(Mail::Command { from, queue, command }) => {
+                Step::Mail(Mail::Command { from, queue, command }) if from.shard == own => {
                     dispatch = self.pass_command(now, from, queue, command, out);
                 }
                 Step::Mail(mail) => self.on_mail(now, own, mail, &[], out),
@@ -332,7 +338,7 @@ impl Broker {
         };
         self.homes.postponed.insert(before, Postponed::Few(few), waits);
         postponed.insert(from, before + 1);
-        self.pause_publishing(from);
+        out.own.push(Mail::PublishesWait { channel: from, on: true });
     }
 
     fn enqueue_few(&mut self, now: Now, few: Few, out: &mut Outbox) {
@@ -379,6 +385,10 @@ impl Broker {
             self.homes.postponed.take_roomless(channel);
             self.enqueue_postponed_of(now, channel, &mut budget, out);
         }
+    }
+
+    /// Publishes of clients that are gone wait for room: whoever said more behind one waits for nothing any more.
+    pub(crate) fn end_lost_publishers(&mut self, now: Now, out: &mut Outbox) {
         let near: Vec<ChannelRef> = self.homes.postponed.near().collect();
         for channel in near {
             if self.sessions.is_lost(channel.connection) {
@@ -445,13 +455,13 @@ impl Broker {
                 }
                 Postponed::Command { from, queue, command } => {
                     *budget = budget.saturating_sub(1);
-                    self.command_mailed(now, from, queue, command, out);
+                    out.own.push(Mail::Command { from, queue, command });
                 }
             }
             is_first = false;
         }
         if channel.shard == self.shard.id {
-            self.resume_publishing(channel);
+            self.publishes_go_on(channel, out);
         }
     }
 
@@ -525,15 +535,16 @@ impl Broker {
             Mail::Reply { to, queue, reply } => {
                 self.on_mailed_reply(now, from, to, queue, reply, bytes, out)
             }
-            Mail::Settle { queue, slot, sequence, outcome } => {
-                if let Some(home) =
-                    self.settle_home(now, queue, u32::MAX, slot, sequence, outcome, out)
+            Mail::Settle { queue, hint, slot, sequence, outcome } => {
+                let hint = if from == self.shard.id { hint } else { u32::MAX };
+                if let Some(home) = self.settle_home(now, queue, hint, slot, sequence, outcome, out)
                 {
                     self.pump(now, home, out);
                 }
             }
+            Mail::PublishesWait { channel, on } => self.publishes_wait(channel, on),
             Mail::Hold { queue, on } => self.hold_home(now, queue, on, out),
-            Mail::Deliver { .. } => self.on_delivery(now, from, &mail, bytes, out),
+            Mail::Deliver { .. } => self.on_delivery(from, &mail, bytes, out),
             Mail::DeliverReply { .. } => self.reply_mailed(&mail, bytes, out),
             Mail::ReturnReply { to, message } => {
                 self.return_reply(to, &packed(bytes, message), out);
@@ -541,9 +552,9 @@ impl Broker {
             Mail::FindReplyConsumer { of, from } => self.find_reply_consumer(of, from, out),
             Mail::ConsumerCancelled { to, queue } => self.consumer_cancelled(now, to, queue, out),
             Mail::Window { connection, bytes } => self.window_returned(now, connection, bytes, out),
-            Mail::WantCredit { to, queue } => self.credit_wanted(now, to, queue, from, out),
+            Mail::WantCredit { to, queue } => self.credit_wanted(to, queue, from),
             Mail::GrantCredit { to, queue } => self.credit_granted(now, to, queue, from, out),
-            Mail::ReturnCredit { to } => self.credit_returned(now, to, out),
+            Mail::ReturnCredit { to } => self.credit_returned(to),
             Mail::Govern { consumer, queue, on } => {
                 self.govern(now, consumer, queue, on, out);
             }
@@ -600,7 +611,7 @@ impl Broker {
             && let Some((queue, key)) =
                 self.homes.remote.take_first_behind(&mut self.shard.backpressure, id)
         {
-            self.resume_consumer(now, queue, u32::MAX, key, out);
+            self.resume_remote(now, queue, key, out);
         }
     }
 }

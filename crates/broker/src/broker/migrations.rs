@@ -127,7 +127,7 @@ impl Broker {
         self.shard.counters.moves_given_up += 1;
         self.homes.migrations.stayed(now, queue);
         out.tell_others(self.shard.id, || Mail::QueueStays { queue });
-        self.rest_over(now, queue, out);
+        out.own.push(Mail::QueueStays { queue });
         if let Some(slot) = self.home_slot(queue, slot) {
             self.pump(now, slot, out);
         }
@@ -179,7 +179,7 @@ impl Broker {
         if let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) {
             remote.governed = on;
             remote.wanted = false;
-            self.resume_consumer(now, queue, u32::MAX, consumer, out);
+            self.resume_remote(now, queue, consumer, out);
         }
     }
 
@@ -314,7 +314,7 @@ impl Broker {
         let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));
         out.log(Severity::Info, "queue-moved", text);
         self.homes.migrations.came(now, id);
-        self.rest_over(now, id, out);
+        out.own.push(Mail::QueueStays { queue: id });
         self.pump(now, slot, out);
     }
 }

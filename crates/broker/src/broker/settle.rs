@@ -64,7 +64,7 @@ impl Broker {
                 connection.tx_bytes += size_of::<Unacked>();
                 return Ok(());
             }
-            self.settle_one(now, at, &unacked, outcome, out);
+            self.settle_one(at, &unacked, outcome, out);
             return Ok(());
         }
         let up_to = if tag == 0 {
@@ -102,7 +102,7 @@ impl Broker {
         if self.shard.effort.is_used_up() {
             *budget = 0;
         }
-        if self.settle_slice(now, &mut job, budget, out) {
+        if self.settle_slice(&mut job, budget, out) {
             if is_awaited {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             }
@@ -122,7 +122,7 @@ impl Broker {
                 break;
             }
             let Some(mut job) = self.sessions.settlings.pop_front() else { break };
-            if self.settle_slice(now, &mut job, &mut budget, out) {
+            if self.settle_slice(&mut job, &mut budget, out) {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             } else {
                 self.sessions.settlings.push_back(job);
@@ -131,13 +131,7 @@ impl Broker {
     }
 
     /// A slice of settling. Whether all is settled.
-    fn settle_slice(
-        &mut self,
-        now: Now,
-        job: &mut Settling,
-        budget: &mut usize,
-        out: &mut Outbox,
-    ) -> bool {
+    fn settle_slice(&mut self, job: &mut Settling, budget: &mut usize, out: &mut Outbox) -> bool {
         let mut is_done = false;
         let before = *budget;
         let at = job.at();
@@ -148,10 +142,10 @@ impl Broker {
             *budget -= 1;
             is_done = match self.take_next(job) {
                 Some(unacked) => {
-                    self.settle_next(now, job, &unacked, out);
+                    self.settle_next(job, &unacked, out);
                     false
                 }
-                None => self.end_rest(now, job, out),
+                None => self.end_rest(job, out),
             };
         }
         self.shard.effort.spend_on_queues(before - *budget);
@@ -187,10 +181,10 @@ impl Broker {
         channel.unacked.take_up_to(job.up_to())
     }
 
-    fn settle_next(&mut self, now: Now, job: &mut Settling, unacked: &Unacked, out: &mut Outbox) {
+    fn settle_next(&mut self, job: &mut Settling, unacked: &Unacked, out: &mut Outbox) {
         let at = job.at();
         match job.what() {
-            What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
+            What::Settle(outcome) => self.settle_one(at, unacked, *outcome, out),
             What::Hold(outcome) => {
                 let connection = &mut self.sessions.connections[at.slot as usize];
                 if let Some(channel) = connection.incarnation(at.channel.channel)
@@ -207,9 +201,9 @@ impl Broker {
                     if home != self.shard.id && rests.is_new_home(home) {
                         self.await_barrier(at);
                     }
-                    self.hold(now, queue, home, true, out);
+                    self.hold(queue, home, true, out);
                 }
-                self.settle_one(now, at, unacked, Outcome::Requeue, out);
+                self.settle_one(at, unacked, Outcome::Requeue, out);
             }
             // It does not come here.
             What::PutBack(_) => {}
@@ -228,11 +222,11 @@ impl Broker {
     }
 
     /// All is back: lets the next of the queues go on that rested. Whether none is left.
-    fn end_rest(&mut self, now: Now, job: &mut Settling, out: &mut Outbox) -> bool {
+    fn end_rest(&mut self, job: &mut Settling, out: &mut Outbox) -> bool {
         let from = job.at().channel;
         let What::Requeue(rests) = job.what() else { return true };
         let Some((home, queue, is_last)) = rests.next() else { return true };
-        self.hold(now, queue, home, false, out);
+        self.hold(queue, home, false, out);
         if is_last && home != self.shard.id {
             let mail = Mail::Command { from, queue, command: Command::Barrier };
             out.mail[home.index()].items.push(mail);
@@ -243,7 +237,6 @@ impl Broker {
     /// Settles one delivery at its queue and gives credit back.
     pub(crate) fn settle_one(
         &mut self,
-        now: Now,
         at: At,
         unacked: &Unacked,
         outcome: Outcome,
@@ -252,33 +245,19 @@ impl Broker {
         if outcome == Outcome::Ack {
             self.shard.counters.acknowledged += 1;
         }
-        if unacked.home == self.shard.id {
-            let home = self.settle_home(
-                now,
-                unacked.queue,
-                unacked.queue_slot,
-                unacked.slot,
-                unacked.sequence,
-                outcome,
-                out,
-            );
-            self.credit_back(now, at, unacked, out);
-            if let Some(home) = home {
-                self.pump(now, home, out);
-            }
-            return;
-        }
-        out.mail[unacked.home.index()].items.push(Mail::Settle {
+        let mail = Mail::Settle {
             queue: unacked.queue,
+            hint: unacked.queue_slot,
             slot: unacked.slot,
             sequence: unacked.sequence,
             outcome,
-        });
-        self.credit_back(now, at, unacked, out);
+        };
+        out.send(self.shard.id, unacked.home, mail);
+        self.credit_back(at, unacked);
     }
 
     /// A settled delivery makes room under the channel's limits.
-    fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
+    fn credit_back(&mut self, at: At, unacked: &Unacked) {
         let limit = self.shard.limits.unacked_per_channel_max as usize;
         let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
@@ -288,7 +267,7 @@ impl Broker {
             global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
             // Who found the channel full waits there, too, whatever filled it.
             if (is_consumed || was_full) && channel.waiting(WaitsFor::Credit) > 0 {
-                self.grant_credit(now, at.slot, at.channel, out);
+                self.sessions.follow_ups.grant(at.slot, at.channel);
             }
         } else if was_full && !connection.stalled.is_empty() {
             self.sessions.follow_ups.resume(at.slot);
@@ -315,7 +294,7 @@ impl Broker {
             let Subscription { queue, queue_slot, home, .. } = all.by_number[number as usize];
             let key = consumer_key(to, to.channel, number);
             if home == own {
-                self.resume_consumer(now, queue, queue_slot, key, out);
+                self.resume_here(now, queue, queue_slot, key, out);
             } else if global.limit == 0 {
                 // Nothing governs it any more.
                 all.ungoverned.insert(number);
@@ -352,7 +331,7 @@ impl Broker {
                 let Some(number) = all.next_waiting(WaitsFor::Room) else { break };
                 let Subscription { queue, queue_slot, .. } = all.by_number[number as usize];
                 let key = consumer_key(to, channel, number);
-                self.resume_consumer(now, queue, queue_slot, key, out);
+                self.resume_here(now, queue, queue_slot, key, out);
             }
         }
     }
@@ -388,12 +367,8 @@ impl Broker {
         self.begin_settling(now, job, AfterRequeue::RolledBack, &mut { SETTLE_AT_ONCE_MAX }, out);
     }
 
-    fn hold(&mut self, now: Now, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
-        if home == self.shard.id {
-            self.hold_home(now, queue, on, out);
-        } else {
-            out.mail[home.index()].items.push(Mail::Hold { queue, on });
-        }
+    fn hold(&mut self, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
+        out.send(self.shard.id, home, Mail::Hold { queue, on });
     }
 
     /// Lets a queue of this shard rest or go on.
