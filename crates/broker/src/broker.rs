@@ -534,7 +534,9 @@ impl Broker {
         self.depart(now, out);
         self.migrate(now, out);
         self.flush_definitions(now, out);
-        self.continue_close(now, out);
+        if !self.changes_logs() {
+            self.continue_close(now, out);
+        }
         self.hear_logs(now, out);
         self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);

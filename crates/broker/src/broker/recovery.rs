@@ -106,7 +106,7 @@ impl Broker {
 
     /// Goes on closing, at the end of a cycle.
     pub(super) fn continue_close(&mut self, now: Now, out: &mut Outbox) {
-        if !self.journal.closes() || self.changes_logs() {
+        if !self.journal.closes() {
             return;
         }
         while let Some(place) = self.journal.next_quiet() {
