@@ -501,12 +501,11 @@ impl Broker {
         }
     }
 
-    /// A channel ends, and with it its question, if that waits here. Whether it did.
-    pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) -> bool {
-        let Some(queue) = self.homes.postponed.give_up(from) else { return false };
+    /// A channel ends, and with it its question, if that waits here: it is answered.
+    pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) {
+        let Some(queue) = self.homes.postponed.give_up(from) else { return };
         let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
         self.reply(from, queue, Reply::Refused(refusal), out);
-        true
     }
 
     fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {

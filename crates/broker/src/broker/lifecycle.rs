@@ -184,20 +184,18 @@ impl Broker {
         connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.committing = None;
-        let mut goes_on = false;
         match channel.pending.as_deref() {
             Some(Pending::Route | Pending::Committed) => channel.pending = None,
             Some(Pending::Commit) => self.give_commit_up(at),
             Some(_) if !already => {
+                // The end goes on with the answer.
                 give_question_up(connection, at, out);
-                // One that waits here is answered at once, and the end goes on with that.
-                goes_on = self.question_given_up(at.channel, out);
             }
             _ => {}
         }
         let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let ends = !already && !goes_on && channel.pending.is_none();
+        let ends = !already && channel.pending.is_none();
         self.resume_parked(at.slot, out);
         if ends {
             self.continue_end(now, at, out);
@@ -482,6 +480,7 @@ impl Broker {
 /// A channel's question waits no longer, wherever it is, for messages that the channel published.
 fn give_question_up(connection: &Connection, at: At, out: &mut Outbox) {
     let from = at.channel;
+    out.own.push(Mail::GiveUp { from });
     for shard in connection.touched.iter().filter(|&&shard| shard != from.shard) {
         out.mail[shard.index()].items.push(Mail::GiveUp { from });
     }
