@@ -7,26 +7,20 @@
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
 mod ack_row;
-mod acknowledgement;
-pub(crate) mod answer;
+mod answer;
 mod backpressure;
 mod commit;
-mod consume;
-mod dead_letters;
-mod declare;
 mod definitions;
 mod delayed;
 mod departures;
 mod dispatch;
 mod effort;
-mod ends;
 mod fanout;
 mod hand_over;
-mod homes;
 mod inbox;
 mod jobs;
 mod journal;
-pub(crate) mod lifecycle;
+mod lifecycle;
 mod limits;
 mod loans;
 mod memory;
@@ -39,6 +33,7 @@ mod query;
 mod recovery;
 mod sequencer;
 mod settle;
+mod timers;
 mod traffic;
 
 pub use hand_over::Traveller;
@@ -53,14 +48,14 @@ use crate::backpressure::Cause;
 use crate::connection::{Connection, ConnectionEnd, PeerInfo};
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::directory::{Change, Directory};
-use crate::homes::Homes;
+use crate::homes::{HomeSide, Homes};
 use crate::journal::Journal;
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::queue::{Queue, Recorder};
 use crate::session::amqp::Amqp;
 use crate::session::{Event, Incoming, Session, Speaker, State};
-use crate::sessions::Sessions;
+use crate::sessions::{SessionSide, Sessions};
 use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -105,6 +100,28 @@ impl Broker {
         self.homes.recorder = Some(recorder);
     }
 
+    /// The queues at work.
+    #[inline]
+    pub(crate) fn home(&mut self) -> HomeSide<'_> {
+        HomeSide {
+            homes: &mut self.homes,
+            journal: &mut self.journal,
+            shard: &mut self.shard,
+            directory: &mut self.directory,
+            sessions: &mut self.sessions,
+        }
+    }
+
+    /// The sessions at work.
+    #[inline]
+    pub(crate) fn session(&mut self) -> SessionSide<'_> {
+        SessionSide {
+            sessions: &mut self.sessions,
+            shard: &mut self.shard,
+            directory: &self.directory,
+        }
+    }
+
     /// This shard.
     #[must_use]
     pub fn shard(&self) -> ShardId {
@@ -125,7 +142,7 @@ impl Broker {
     /// The queue with this id, if its home is here.
     #[must_use]
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
-        let slot = self.home_slot(id, u32::MAX)?;
+        let slot = self.homes.slot_of(id, u32::MAX)?;
         self.homes.queues.get(slot as usize).map(|home| &home.queue)
     }
 
@@ -146,7 +163,7 @@ impl Broker {
         let own = places.clone().filter(is_own).count();
         self.homes.slots.prepare(own);
         for place in places {
-            self.make_home(now, place, out);
+            self.home().make_home(now, place, out);
         }
     }
 
@@ -274,7 +291,7 @@ impl Broker {
         let slot = slot.0;
         let mut consumed = 0;
         let unread_bytes_max = self.shard.limits.unread_bytes_max;
-        self.press_mail(slot, out);
+        self.session().press_mail(slot, out);
         self.shard.effort.begin_reading();
         while let Some(connection) = self.sessions.connections.get_mut(slot as usize) {
             if !connection.paused.is_empty() || connection.gone {
@@ -299,7 +316,7 @@ impl Broker {
             let (used, event) =
                 connection.session.receive(now.instant, rest, &mut connection.send.bytes);
             let answered = connection.send.bytes.len() > sent_before;
-            if let Some(to) = self.hand_over_target(now, slot, &event) {
+            if let Some(to) = self.session().hand_over_target(now, slot, &event) {
                 out.hand_over.push((ConnectionSlot(slot), to));
                 break;
             }
@@ -334,7 +351,7 @@ impl Broker {
         self.sessions.arm(&mut self.shard, slot);
         self.settle_down(now, out);
         self.shard.effort.end_reading();
-        self.weigh(now, slot, bytes.len() - consumed, out);
+        self.session().weigh(now, slot, bytes.len() - consumed, out);
         consumed
     }
 
@@ -355,7 +372,7 @@ impl Broker {
         connection.leftover_bytes = 0;
         connection.apart_bytes = 0;
         self.sessions.recount(&mut self.shard, slot.0);
-        self.end_connection(now, slot.0, ConnectionEnd::Lost, out);
+        self.session().end_connection(now, slot.0, ConnectionEnd::Lost, out);
         self.settle_down(now, out);
     }
 
@@ -406,7 +423,7 @@ impl Broker {
         self.sessions.note_spacious(&mut self.shard, slot.0, now);
         self.sessions.recount(&mut self.shard, slot.0);
         if is_unread {
-            self.resume_unread(slot.0, out);
+            self.session().resume_unread(slot.0, out);
         }
         if !has_room {
             return;
@@ -433,7 +450,7 @@ impl Broker {
         if log == DEFINITIONS_LOG {
             self.definitions_done(now, completion, out);
         } else {
-            self.journal_done(now, log, completion, out);
+            self.home().journal_done(now, log, completion, out);
         }
         self.settle_down(now, out);
     }
@@ -468,17 +485,19 @@ impl Broker {
     pub fn timeout(&mut self, now: Now, out: &mut Outbox) {
         while let Some((at, timer)) = self.shard.timers.pop(now.instant) {
             match timer {
-                Timer::Connection(slot, id) => self.connection_timeout(now, at, (slot, id), out),
-                Timer::Queue(slot, id) => self.queue_timeout(now, at, (slot, id), out),
-                Timer::Letters(queue) => self.letters_due(now, queue),
+                Timer::Connection(slot, id) => {
+                    self.session().connection_timeout(now, at, (slot, id), out)
+                }
+                Timer::Queue(slot, id) => self.home().queue_timeout(now, at, (slot, id), out),
+                Timer::Letters(queue) => self.home().letters_due(now, queue),
                 Timer::Looks => self.sessions.looks.begin(),
                 Timer::Oldest => self.homes.oldest.begin(),
                 Timer::UnreadReplies => {
                     let timers = &mut self.shard.timers;
                     self.sessions.unread_replies.tell_more(now, timers, out);
                 }
-                Timer::Trim => self.trim_buffers(now),
-                Timer::Tables => self.look_at_tables(now),
+                Timer::Trim => self.session().trim_buffers(now),
+                Timer::Tables => self.home().look_at_tables(now),
             }
         }
         self.homes.delayed.look(now);
@@ -488,14 +507,14 @@ impl Broker {
     /// One slice of whatever takes long. [`Broker::has_work`] tells whether more is left.
     pub fn work(&mut self, now: Now, out: &mut Outbox) {
         self.shard.effort.renew();
-        self.work_on_queues(now, out);
+        self.home().work_on_queues(now, out);
         self.work_on_jobs(now, out);
-        self.work_on_ends(now, out);
-        self.work_on_orphans(out);
-        self.work_on_settlings(now, out);
-        self.work_on_delayed(now, out);
+        self.session().work_on_ends(now, out);
+        self.home().work_on_orphans(out);
+        self.session().work_on_settlings(now, out);
+        self.home().work_on_delayed(now, out);
         self.work_on_definitions(now, out);
-        self.work_on_looks(now, out);
+        self.session().work_on_looks(now, out);
         self.work_on_oldest();
         if !self.journal.closes() {
             self.homes.dead_letters.try_again();
@@ -506,9 +525,9 @@ impl Broker {
             let Some((from, queue, command)) = self.shard.backpressure.next_command() else {
                 break;
             };
-            if let Some(home) = self.command(now, from, queue, command, out) {
+            if let Some(home) = self.home().command(now, from, queue, command, out) {
                 self.carry_own_mail(now, out);
-                self.pump(now, home, out);
+                self.home().pump(now, home, out);
             }
         }
         // Each of them gets on, however much the others do.
@@ -521,27 +540,27 @@ impl Broker {
     /// The end of a cycle: confirms and commits go out.
     pub fn flush(&mut self, now: Now, out: &mut Outbox) {
         self.shard.now = now;
-        self.end_turn(out);
-        self.flush_confirms(now, out);
-        self.count_grown(out);
+        self.session().end_turn(out);
+        self.session().flush_confirms(now, out);
+        self.session().count_grown(out);
         self.release_pressure(now, out);
         self.sweep_timers();
         self.close_surplus(now, out);
         self.settle_down(now, out);
         if self.sessions.follow_ups.has_confirms() {
-            self.flush_confirms(now, out);
+            self.session().flush_confirms(now, out);
         }
         self.depart(now, out);
         self.migrate(now, out);
         self.flush_definitions(now, out);
         if !self.changes_logs() {
-            self.continue_close(now, out);
+            self.home().continue_close(now, out);
         }
-        self.hear_logs(now, out);
+        self.home().hear_logs(now, out);
         self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);
         if self.sessions.user_channels.has_changed() {
-            self.tell_channels(out);
+            self.session().tell_channels(out);
         }
         self.weigh_tables(now, out);
     }
@@ -551,7 +570,7 @@ impl Broker {
         // Bounded: what is left goes on in the next cycle through `work`.
         for _ in 0..4 {
             self.carry_own_mail(now, out);
-            let more = self.route_dead_letters(now, out);
+            let more = self.home().route_dead_letters(now, out);
             for slot in self.sessions.follow_ups.take_resumable() {
                 self.resume_stalled(now, slot, out);
             }

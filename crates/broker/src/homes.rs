@@ -9,11 +9,14 @@ use lepus_base::{HashState, Places, QueueId, ShardId, Slab};
 
 use crate::channel::Target;
 use crate::dead_letter::DeadLetters;
+use crate::dead_letter::letters_of;
 use crate::delayed::Delayed;
 use crate::delivery::Noted;
+use crate::directory::Directory;
 use crate::ends::Ends;
 use crate::home::Home;
 use crate::idle_tables::IdleTables;
+use crate::journal::Journal;
 use crate::mail::{ChannelRef, Reply};
 use crate::migration::Migrations;
 use crate::oldest::OldestSearch;
@@ -21,8 +24,42 @@ use crate::postponed::Line;
 use crate::publish::Put;
 use crate::queue::{Orphans, Recorder};
 use crate::remote::Remote;
+use crate::sessions::Sessions;
+use crate::shard::Shard;
 use crate::traffic::QueueLooks;
 use crate::working::Working;
+
+pub(crate) mod ack_row;
+pub(crate) mod backpressure;
+pub(crate) mod commands;
+pub(crate) mod commit;
+pub(crate) mod dead_letters;
+pub(crate) mod delayed;
+pub(crate) mod departures;
+pub(crate) mod ends;
+pub(crate) mod fanout;
+pub(crate) mod inbox;
+pub(crate) mod journal;
+pub(crate) mod loans;
+pub(crate) mod memory;
+pub(crate) mod migrations;
+pub(crate) mod parcels;
+pub(crate) mod publish;
+pub(crate) mod recovery;
+pub(crate) mod sequencer;
+pub(crate) mod settle;
+
+/// The queues of a shard at work: what their homes own, and what they may touch of the shard.
+///
+/// Of the sessions they use what delivers a message to a consumer, and nothing else: whatever a session is to know
+/// or to do goes to it as mail.
+pub(crate) struct HomeSide<'a> {
+    pub homes: &'a mut Homes,
+    pub journal: &'a mut Journal,
+    pub shard: &'a mut Shard,
+    pub directory: &'a mut Directory,
+    pub sessions: &'a mut Sessions,
+}
 
 /// The queues whose home is on a shard.
 #[derive(Debug)]
@@ -92,5 +129,19 @@ impl Homes {
             mailed_targets: Vec::new(),
             noted: Vec::new(),
         }
+    }
+
+    /// Where a queue of this shard is.
+    pub(crate) fn slot_of(&self, queue: QueueId, hint: u32) -> Option<u32> {
+        match self.queues.get(hint as usize) {
+            Some(home) if home.id == queue => Some(hint),
+            _ => self.slots.find(queue, |slot| self.queues[slot as usize].id),
+        }
+    }
+
+    /// Whether dead letters of a queue of this shard, the `own` one, that were set aside wait for room.
+    pub(crate) fn has_postponed_letters_of(&self, own: ShardId, queue: QueueId) -> bool {
+        let mut senders = letters_of(own, queue).into_iter();
+        senders.any(|sender| self.postponed.has_from(sender))
     }
 }

@@ -6,7 +6,14 @@ use alloc::format;
 
 pub(crate) use checked::{Checked, LOOKED_AT, delay_of, parse_expiration, plain_priority};
 
+use alloc::vec::Vec;
 use lepus_base::Position;
+
+use crate::channel::Target;
+use crate::directory::Routes;
+use crate::message::MessageView;
+use crate::router::Route;
+use crate::session::Publish;
 
 use crate::directory::too_far;
 use crate::mail::Receipt;
@@ -77,4 +84,25 @@ pub(crate) struct Put {
     pub place: lepus_store::Place,
     /// Its position in the log, if it is logged.
     pub position: Option<Position>,
+}
+
+/// Adds the queues at the ends of `routes` to the `targets`.
+#[inline]
+pub(crate) fn resolve(routes: &Routes, targets: &mut Vec<Target>) {
+    targets.extend(routes.as_slice().iter().map(target_of));
+}
+
+pub(crate) fn target_of(route: &Route) -> Target {
+    Target { queue: route.queue, home: route.home, slot: route.slot }
+}
+
+/// The view of a publish with possibly rewritten properties.
+pub(crate) fn view_of<'a>(publish: &Publish<'a>, properties: &'a [u8]) -> MessageView<'a> {
+    MessageView {
+        exchange: publish.exchange.as_bytes(),
+        routing_key: publish.routing_key.as_bytes(),
+        properties,
+        body: publish.body,
+        wire: None,
+    }
 }

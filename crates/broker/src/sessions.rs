@@ -14,9 +14,10 @@ use crate::backpressure::{Cause, WaitingConnection};
 use crate::census::Census;
 use crate::connection::Connection;
 use crate::departure::Departures;
+use crate::directory::Directory;
 use crate::ends::{End, Ends};
 use crate::follow_ups::FollowUps;
-use crate::mail::Shortage;
+use crate::mail::{ChannelRef, Shortage};
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::reply_to::UnreadReplies;
 use crate::session::{Answer, Capability, Done, State};
@@ -25,6 +26,33 @@ use crate::shard::Shard;
 use crate::timers::Timer;
 use crate::token::Names;
 use crate::user_channels::UserChannels;
+
+pub(crate) mod acknowledgement;
+pub(crate) mod answer;
+pub(crate) mod backpressure;
+pub(crate) mod commit;
+pub(crate) mod consume;
+pub(crate) mod declare;
+pub(crate) mod dispatch;
+pub(crate) mod effort;
+pub(crate) mod ends;
+pub(crate) mod fanout;
+pub(crate) mod hand_over;
+pub(crate) mod lifecycle;
+pub(crate) mod limits;
+pub(crate) mod loans;
+pub(crate) mod memory;
+pub(crate) mod migrations;
+pub(crate) mod publish;
+pub(crate) mod sequencer;
+pub(crate) mod settle;
+
+/// The sessions of a shard at work: what they own, and what they may touch of the shard.
+pub(crate) struct SessionSide<'a> {
+    pub sessions: &'a mut Sessions,
+    pub shard: &'a mut Shard,
+    pub directory: &'a Directory,
+}
 
 /// How long an empty send buffer keeps its memory, about.
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);
@@ -110,6 +138,18 @@ impl Sessions {
     pub fn mark_dirty(&mut self, slot: u32, out: &mut Outbox) {
         if let Some(connection) = self.connections.get_mut(slot as usize) {
             mark_dirty(connection, slot, out);
+        }
+    }
+
+    /// Puts a channel on the list of those whose parked frames can be handled.
+    pub(crate) fn unpark(&mut self, slot: u32, channel: ChannelRef) {
+        let Some(connection) = self.connection_at(slot, channel.connection) else {
+            return;
+        };
+        let Some(parked) = connection.incarnation(channel.channel) else { return };
+        if !parked.parked.is_empty() && !parked.unparking {
+            parked.unparking = true;
+            self.follow_ups.unpark(slot, channel.connection, channel.channel);
         }
     }
 

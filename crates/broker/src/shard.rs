@@ -3,19 +3,27 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use lepus_base::{HashState, Now, Pool, Rng, ShardId};
+use alloc::boxed::Box;
+use alloc::format;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_base::{HashState, Now, Pool, QueueId, Rng, ShardId, VhostId};
 
 use crate::alarm::Alarm;
 use crate::backpressure::Backpressure;
 use crate::channel::Target;
 use crate::counters::Counters;
-use crate::directory::Routes;
+use crate::directory::{Directory, Request, Routes};
 use crate::effort::Effort;
 use crate::held::Held;
 use crate::jobs::Jobs;
-use crate::loan::{Lender, Loan};
+use crate::journal::Journal;
+use crate::loan::{Answer, Lender, Loan};
 use crate::mail::Step;
+use crate::mail::{ChannelRef, Mail, Origin, Receipt, Reply, report};
 use crate::outbox::Outbox;
+use crate::outbox::Severity;
+use crate::owner::Conditions;
+use crate::routing_keys::RoutingKeys;
 use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
 
@@ -23,6 +31,9 @@ use crate::timers::Timers;
 const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of chunks that one slice of compaction frees at most.
 const COMPACTED_AT_ONCE_BYTES: usize = 1024 * 1024;
+
+/// Of the memory that there may be so big a part takes what is on its way to very many queues and waits.
+const WAITING_PART: usize = 16;
 
 /// What the owners of a shard's state share.
 #[derive(Debug)]
@@ -197,5 +208,141 @@ impl Shard {
         if self.memory() + self.pool.spare() > limit - limit / 10 {
             self.pool.give_back();
         }
+    }
+
+    /// A home answers a channel, near or far.
+    pub(crate) fn reply(&self, to: ChannelRef, queue: QueueId, reply: Reply, out: &mut Outbox) {
+        out.send(self.id, to.shard, Mail::Reply { to, queue, reply });
+    }
+
+    /// Bytes of messages on their way to very many queues that may wait, above which they keep their turns.
+    pub(crate) fn waiting_bytes_max(&self) -> usize {
+        self.loan.obtainable / WAITING_PART
+    }
+
+    /// Whether anything may be sent to shard `to` for good: it is another one, and the broker does
+    /// not stop.
+    pub(crate) fn may_send_to(&self, to: ShardId) -> bool {
+        to != self.id && to.0 < self.settings.shards && !self.stopping
+    }
+
+    /// A message that no client waits for goes nowhere, since its way is too long.
+    pub(crate) fn tell_too_far(&mut self, now: Now, exchange: &str, out: &mut Outbox) {
+        if !self.effort.must_tell_too_far(now) {
+            return;
+        }
+        let text = format!(
+            "routing a message from exchange '{exchange}' takes more than limits.routing_steps_max \
+             ({}), so that it reaches no queue; others may, too",
+            self.routes.steps_max()
+        );
+        out.log(Severity::Warning, "routing-too-long", text);
+    }
+
+    /// Tells a publisher, here or elsewhere, what became of a message.
+    pub(crate) fn report_enqueued(
+        &self,
+        to: ChannelRef,
+        number: u64,
+        queues: u32,
+        receipt: Receipt,
+        out: &mut Outbox,
+    ) {
+        let items = out.items_for(self.id, to.shard);
+        report(items, to, (number, number), queues, receipt);
+    }
+
+    /// Asks for memory that will be needed, or gives back what is not.
+    pub(crate) fn adjust_loan(&mut self, out: &mut Outbox) {
+        if self.settings.shards < 2 {
+            return;
+        }
+        let used = self.memory();
+        // The lender hears itself at once: after less than it asked for it learns that this is all.
+        while let Some(bytes) = self.loan.ask(used) {
+            match &mut self.lender {
+                Some(lender) => {
+                    let answer = lender.ask(self.id, bytes);
+                    self.loan.take(answer.lent, answer.left);
+                }
+                None => out.mail[0].items.push(Mail::WantMemory { bytes }),
+            }
+        }
+        if let Some(bytes) = self.loan.give_back(used) {
+            match self.lender {
+                Some(_) => self.memory_returned(self.id, bytes, out),
+                None => out.mail[0].items.push(Mail::ReturnMemory { bytes }),
+            }
+        }
+    }
+
+    /// A shard asks for memory (on shard 0).
+    pub(crate) fn memory_wanted(&mut self, from: ShardId, bytes: usize, out: &mut Outbox) {
+        let lender = self.lender.as_mut().expect("only shard 0 is asked for memory");
+        let answer = lender.ask(from, bytes);
+        self.tell_loan(answer, out);
+    }
+
+    /// A shard gives memory back (on shard 0).
+    pub(crate) fn memory_returned(&mut self, from: ShardId, bytes: usize, out: &mut Outbox) {
+        let lender = self.lender.as_mut().expect("memory goes back to shard 0");
+        lender.give_back(from, bytes);
+        while let Some(answer) = self.lender.as_mut().and_then(Lender::next_answer) {
+            self.tell_loan(answer, out);
+        }
+    }
+
+    pub(crate) fn tell_loan(&mut self, answer: Answer, out: &mut Outbox) {
+        let Answer { to, lent, left } = answer;
+        if to == self.id {
+            self.loan.take(lent, left);
+        } else {
+            out.mail[to.index()].items.push(Mail::MemoryLent { bytes: lent, left });
+        }
+    }
+
+    /// How many other shards there are.
+    pub(crate) fn others(&self) -> u32 {
+        u32::from(self.settings.shards) - 1
+    }
+
+    /// What decides now whether owners get on.
+    pub(crate) fn conditions<'a>(
+        &'a self,
+        journal: &'a Journal,
+        out: &'a Outbox,
+    ) -> Conditions<'a> {
+        Conditions {
+            journal: journal,
+            out,
+            limits: &self.limits,
+            resting_bytes: self.resting_bytes,
+            awaits_loan: self.awaits_loan(),
+            is_stopping: self.stopping,
+        }
+    }
+
+    /// Finds the queues that a message reaches. An exchange that vanished since it was checked
+    /// reaches none. False where the way to them is too long.
+    pub(crate) fn find_routes(
+        &mut self,
+        directory: &Directory,
+        vhost: VhostId,
+        exchange: &str,
+        keys: RoutingKeys<'_>,
+        properties: &[u8],
+    ) -> bool {
+        self.routes.clear();
+        let properties = PropertiesRef(properties);
+        let (routes, rng) = (&mut self.routes, &mut self.rng);
+        let _ = directory.route(vhost, exchange, keys, properties, rng, routes);
+        self.effort.spend(routes.steps());
+        !routes.are_too_far()
+    }
+
+    /// Asks for a change of the directory: shard 0 decides.
+    pub(crate) fn ask_directory(&self, origin: Origin, request: Request, out: &mut Outbox) {
+        let mail = Mail::Ask { origin, request: Box::new(request) };
+        out.send(self.id, ShardId(0), mail);
     }
 }

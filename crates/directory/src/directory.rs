@@ -25,6 +25,8 @@ use crate::user::{HashingAlgorithm, PasswordHash, User};
 use crate::vhost::{VhostInfo, VhostMetadata};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use lepus_base::{ConnectionId, HashState, QueueId, VhostId};
@@ -160,6 +162,17 @@ impl Directory {
     #[must_use]
     pub fn vhost_info(&self, vhost: VhostId) -> Option<&VhostInfo> {
         self.accounts.vhost_info(vhost)
+    }
+
+    /// A queue as messages name it: `queue 'q' in vhost '/'`, or by its number once it is gone.
+    #[must_use]
+    pub fn describe_queue(&self, queue: QueueId) -> String {
+        match self.queue_by_id(queue) {
+            Some(info) => {
+                format!("queue '{}' in vhost '{}'", info.name(), self.vhost_name(info.vhost))
+            }
+            None => format!("queue {}", queue.0),
+        }
     }
 
     /// The virtual host's name; empty for one that is gone.

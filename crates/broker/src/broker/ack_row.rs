@@ -5,22 +5,7 @@ use crate::session::amqp::Repeats;
 use lepus_base::Now;
 
 use crate::broker::Broker;
-use crate::channel::unacked::{Unacked, UnackedList};
 use crate::outbox::Outbox;
-use crate::queue::command::Settle;
-use crate::queue::{NO_SLOT, Outcome};
-
-/// Acknowledgements after which the queue delivers again.
-const ROW_MAX: usize = 64;
-
-/// What a row of acknowledgements left.
-#[derive(Default)]
-struct Row {
-    /// Bytes taken.
-    consumed: usize,
-    /// Whether the channel had as many deliveries unsettled as it may.
-    was_full: bool,
-}
 
 impl Broker {
     /// Takes the acknowledgements at the start of `bytes` that settle one delivery each, of the same
@@ -45,13 +30,13 @@ impl Broker {
         if delivery.home != self.shard.id {
             return 0;
         }
-        let Some(home) = self.home_slot(queue, hint) else { return 0 };
+        let Some(home) = self.homes.slot_of(queue, hint) else { return 0 };
         // Out of the way while the queue reaches for the rest of the shard.
         let Some(channel) = self.sessions.connections[slot as usize].channel_mut(number) else {
             return 0;
         };
         let mut unacked = core::mem::take(&mut channel.unacked);
-        let row = self.settle_row(now, home, number, bytes, &mut unacked, out);
+        let row = self.home().settle_row(now, home, number, bytes, &mut unacked, out);
         let connection = &mut self.sessions.connections[slot as usize];
         if let Some(channel) = connection.channel_mut(number) {
             channel.unacked = unacked;
@@ -63,40 +48,7 @@ impl Broker {
         if row.was_full && !connection.stalled.is_empty() {
             self.sessions.follow_ups.resume(slot);
         }
-        self.pump(now, home, out);
+        self.home().pump(now, home, out);
         row.consumed
-    }
-
-    fn settle_row(
-        &mut self,
-        now: Now,
-        home: u32,
-        number: u16,
-        bytes: &[u8],
-        unacked: &mut UnackedList,
-        out: &mut Outbox,
-    ) -> Row {
-        let limit = self.shard.limits.unacked_per_channel_max as usize;
-        let own = self.shard.id;
-        let mut row = Row::default();
-        let (queue, mut sink) = self.queue_and_sink(now, home, out);
-        for _ in 0..ROW_MAX {
-            let rest = &bytes[row.consumed..];
-            let Some((channel, ack, length)) = Repeats::ack(rest) else { break };
-            if channel != number || ack.multiple {
-                break;
-            }
-            let is_of_row =
-                |delivery: &Unacked| delivery.queue == sink.queue && delivery.home == own;
-            let Some(delivery) = unacked.take_if(ack.delivery_tag, is_of_row) else { break };
-            row.was_full |= unacked.len() + 1 == limit;
-            row.consumed += length;
-            sink.shard.counters.acknowledged += 1;
-            if delivery.slot != NO_SLOT {
-                let (slot, seq) = (delivery.slot, delivery.sequence);
-                queue.apply(now, Settle { slot, seq, outcome: Outcome::Ack }, &mut sink);
-            }
-        }
-        row
     }
 }

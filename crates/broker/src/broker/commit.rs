@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 
 use lepus_base::Now;
 
-use super::Broker;
-use crate::channel::unacked::Unacked;
+use crate::broker::Broker;
 use crate::channel::{At, Pending, Tx};
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, as_queues};
 use crate::jobs::{Commit, Job, Plan, Step, Whole};
@@ -15,12 +14,11 @@ use crate::mail::{COMMIT_NUMBER, Mail, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
 use crate::refusal::Refusal;
-use crate::session::Asked;
 
 impl Broker {
     /// Begins to commit what a channel's transaction held.
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
-        self.set_pending(at, Pending::Commit);
+        self.session().set_pending(at, Pending::Commit);
         let connection = &mut self.sessions.connections[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             let committing = channel.committing.insert(Box::default());
@@ -51,13 +49,13 @@ impl Broker {
             return Step::Fans(commit);
         }
         if !commit.is_begun() {
-            let plan = self.plan(&mut commit, budget);
+            let plan = self.home().plan(&mut commit, budget);
             let has_turn = commit.take_turn();
             match plan {
                 None => return Step::More(Job::Commit(commit)),
                 Some(Plan::NeedsRoom(need)) => return Step::NeedsRoom(Job::Commit(commit), need),
                 Some(Plan::Refused(refusal)) => {
-                    self.refuse_commit(now, *commit, &refusal, out);
+                    self.session().refuse_commit(now, *commit, &refusal, out);
                     return Step::Done;
                 }
                 // Reading goes on with other channels, each of which may commit as much.
@@ -68,7 +66,7 @@ impl Broker {
                     *budget = budget.saturating_sub(whole.steps);
                     let result = self.publish_whole(now, &mut commit, &whole, out);
                     if let Err(refusal) = result {
-                        self.refuse_commit(now, *commit, &refusal, out);
+                        self.session().refuse_commit(now, *commit, &refusal, out);
                         return Step::Done;
                     }
                 }
@@ -90,7 +88,7 @@ impl Broker {
                 Served::Later => return Step::Fans(commit),
                 Served::Never(_) | Served::NeverReleased(_) | Served::TooFar(_) => {
                     if let Err(refusal) = served.check(&held.exchange) {
-                        self.refuse_commit(now, *commit, &refusal, out);
+                        self.session().refuse_commit(now, *commit, &refusal, out);
                     }
                     return Step::Done;
                 }
@@ -100,41 +98,13 @@ impl Broker {
             && let Some((unacked, outcome)) = commit.next_settle()
         {
             *budget -= 1;
-            self.settle_one(commit.at(), &unacked, outcome, out);
+            self.session().settle_one(commit.at(), &unacked, outcome, out);
         }
         if !commit.is_done() {
             return Step::More(Job::Commit(commit));
         }
-        self.finish_commit(now, commit.at(), out);
+        self.session().finish_commit(now, commit.at(), out);
         Step::Done
-    }
-
-    /// Finds out how much a commit takes, and how it goes on; `None` if the budget was too small.
-    fn plan(&mut self, commit: &mut Commit, budget: &mut usize) -> Option<Plan> {
-        let at = commit.at();
-        let shards = usize::from(self.shard.settings.shards);
-        let mut sizer = commit.sizer(self.directory.version(), shards)?;
-        let mut left = core::mem::take(budget);
-        while sizer.has_more() {
-            if left == 0 && sizer.may_be_put_off() {
-                return None;
-            }
-            left = left.saturating_sub(1);
-            if let Some((held, queues)) = sizer.next_way() {
-                let before = self.shard.effort.used();
-                let is_route_known = match self.count_queues(at, held, queues) {
-                    Ok(is_route_known) => is_route_known,
-                    Err(refusal) => return Some(Plan::Refused(refusal)),
-                };
-                let routing = as_queues(self.shard.effort.used() - before);
-                let queues = sizer.learn_way(is_route_known, self.logs_of_routes(), routing);
-                left = left.saturating_sub(queues / 4 + routing);
-            }
-            sizer.add_next(self.shard.id, &self.journal);
-        }
-        *budget = left;
-        let is_moving = !self.homes.migrations.is_idle();
-        Some(sizer.plan(self.shard.id, is_moving, &mut self.journal))
     }
 
     /// Publishes all of a commit so that it is in one batch of each log.
@@ -142,7 +112,7 @@ impl Broker {
     /// # Errors
     /// What a publish is refused for which chance sent another way than before, too long a one. It
     /// and those behind it are not published then.
-    fn publish_whole(
+    pub(crate) fn publish_whole(
         &mut self,
         now: Now,
         commit: &mut Commit,
@@ -175,47 +145,5 @@ impl Broker {
             }
         }
         result
-    }
-
-    /// Nothing more of a commit is done.
-    fn refuse_commit(&mut self, now: Now, commit: Commit, refusal: &Refusal, out: &mut Outbox) {
-        let at = commit.at();
-        self.undo(commit);
-        self.fail_channel(now, at, refusal, Asked::Commit, out);
-    }
-
-    /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.
-    pub(crate) fn give_commit_up(&mut self, at: At) {
-        if let Some(commit) = self.shard.jobs.take_unbegun(at.channel) {
-            self.undo(*commit);
-        }
-    }
-
-    /// Nothing more of a commit will be done.
-    fn undo(&mut self, commit: Commit) {
-        let at = commit.at();
-        let settles = self.shard.jobs.undo_commit(commit);
-        let connection = &mut self.sessions.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        channel.pending = None;
-        channel.committing = None;
-        // The channel ends, with what its transaction was to settle.
-        let tx = channel.tx.get_or_insert_default();
-        let bytes = settles.len() * size_of::<Unacked>();
-        (tx.settles, tx.bytes) = (settles, tx.bytes + bytes);
-        connection.tx_bytes += bytes;
-    }
-
-    /// All of a commit is done; it is answered when all reports are there.
-    fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        if channel.ending.is_some() {
-            channel.pending = None;
-            return self.go_on(now, at, out);
-        }
-        self.set_pending(at, Pending::Committed);
-        let number = (COMMIT_NUMBER, COMMIT_NUMBER);
-        self.publish_reported(at.channel, number, 1, Receipt::Taken);
     }
 }

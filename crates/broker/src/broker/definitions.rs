@@ -21,7 +21,7 @@ impl Broker {
     }
 
     /// A disk operation of the log ended.
-    pub(super) fn definitions_done(&mut self, now: Now, completion: Completion, out: &mut Outbox) {
+    pub(crate) fn definitions_done(&mut self, now: Now, completion: Completion, out: &mut Outbox) {
         if self.definitions.complete(now, completion, &mut out.disk) {
             self.definitions.tell_failure(out);
             self.advance(now, out);
@@ -29,7 +29,7 @@ impl Broker {
     }
 
     /// Slices of what was deleted, what was put off, and a slice of a snapshot.
-    pub(super) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
         self.work_on_deletions(now, out);
         if self.definitions.take_put_off() {
             self.advance(now, out);
@@ -40,7 +40,7 @@ impl Broker {
     }
 
     /// The end of a cycle.
-    pub(super) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
         if self.definitions.has_log() {
             self.advance(now, out);
         }
@@ -48,7 +48,7 @@ impl Broker {
     }
 
     /// No change follows.
-    pub(super) fn close_definitions(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn close_definitions(&mut self, now: Now, out: &mut Outbox) {
         self.definitions.close();
         self.flush_definitions(now, out);
     }

@@ -5,7 +5,7 @@ use lepus_base::{ConnectionId, Now, ShardId};
 use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::departure::Departure;
-use crate::mail::{Attachment, Mail};
+use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::sessions::connection_name;
 
@@ -22,7 +22,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         self.shard.now = now;
-        if !self.may_send_to(to) || !self.sessions.departures.may_begin(id) {
+        if !self.shard.may_send_to(to) || !self.sessions.departures.may_begin(id) {
             return false;
         }
         let Some((slot, connection)) = self.sessions.connection(id, u32::MAX) else { return false };
@@ -37,12 +37,6 @@ impl Broker {
             out.mail[to.index()].items.push(mail);
         }
         true
-    }
-
-    /// Whether anything may be sent to shard `to` for good: it is another one, and the broker does
-    /// not stop.
-    pub(crate) fn may_send_to(&self, to: ShardId) -> bool {
-        to != self.shard.id && to.0 < self.shard.settings.shards && !self.shard.stopping
     }
 
     /// Brings departures forward, at the end of a cycle.
@@ -63,7 +57,12 @@ impl Broker {
     }
 
     /// False when the departure is over.
-    fn bring_forward(&mut self, now: Now, departure: &mut Departure, out: &mut Outbox) -> bool {
+    pub(crate) fn bring_forward(
+        &mut self,
+        now: Now,
+        departure: &mut Departure,
+        out: &mut Outbox,
+    ) -> bool {
         let own = self.shard.id;
         let (slot, id) = departure.connection();
         let Some(connection) = self.sessions.connection_at(slot, id) else { return false };
@@ -117,34 +116,6 @@ impl Broker {
             out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
         } else {
             self.sessions.departures.wait(from, connection, number);
-        }
-    }
-
-    /// A connection of another shard wants to come here: its consumers get nothing more.
-    pub(crate) fn detach_consumers(
-        &mut self,
-        from: ShardId,
-        connection: ConnectionId,
-        number: u64,
-        out: &mut Outbox,
-    ) {
-        if !self.homes.remote.detached.contains(&connection) {
-            self.homes.remote.detached.push(connection);
-        }
-        out.mail[from.index()].items.push(Mail::ConsumersDetached { number });
-    }
-
-    /// A connection of another shard stays there: its consumers get messages again.
-    pub(crate) fn attach_again(
-        &mut self,
-        now: Now,
-        connection: ConnectionId,
-        consumers: &[Attachment],
-        out: &mut Outbox,
-    ) {
-        self.homes.remote.detached.retain(|detached| *detached != connection);
-        for consumer in consumers {
-            self.resume_remote(now, consumer.queue, consumer.key, out);
         }
     }
 }

@@ -5,11 +5,9 @@ use alloc::format;
 
 use lepus_base::{ConnectionId, Now};
 
-use super::lifecycle::answer_parked_close;
 use crate::backpressure::Cause;
 use crate::broker::Broker;
-use crate::channel::confirm::Confirms;
-use crate::channel::{At, Ending, Tx};
+use crate::channel::{At, Ending};
 use crate::connection::ConnectionEnd;
 use crate::effort::METHOD_STEPS;
 use crate::mail::ChannelRef;
@@ -18,9 +16,10 @@ use crate::parked::{self, Parked, park_operation, park_publish};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Asked, Closing, Done, Event, Operation, Publish};
 use crate::sessions::connection_name;
+use crate::sessions::lifecycle::answer_parked_close;
 
 /// Parked frames of one channel handled in one go.
-const REPLAY_AT_ONCE_MAX: usize = 512;
+pub(crate) const REPLAY_AT_ONCE_MAX: usize = 512;
 
 impl Broker {
     /// What a client's bytes meant.
@@ -28,40 +27,42 @@ impl Broker {
         match event {
             Event::None => {}
             Event::Publish { channel, publish } => {
-                let Some(at) = self.at(slot, channel) else {
-                    return self.unknown_channel(now, slot, channel, Asked::Publish, out);
+                let Some(at) = self.session().at(slot, channel) else {
+                    return self.session().unknown_channel(now, slot, channel, Asked::Publish, out);
                 };
                 self.on_publish(now, at, publish.as_ref(), out);
             }
             Event::Operation { channel: 0, operation, asked, .. } => {
                 self.shard.effort.spend(METHOD_STEPS);
-                self.connection_operation(now, slot, &operation, asked, out);
+                self.session().connection_operation(now, slot, &operation, asked, out);
             }
             Event::Operation { channel, operation: Operation::OpenChannel, .. } => {
                 self.shard.effort.spend(METHOD_STEPS);
-                self.channel_open(now, slot, channel, out);
+                self.session().channel_open(now, slot, channel, out);
             }
-            Event::Operation { channel, operation, asked, frame } => match self.at(slot, channel) {
-                Some(at) => self.on_channel_operation(now, at, (&operation, asked), frame, out),
-                None => self.unknown_channel(now, slot, channel, asked, out),
-            },
-            Event::Login(login) => self.log_in(now, slot, login, out),
-            Event::Open { vhost } => self.open(now, slot, vhost, out),
+            Event::Operation { channel, operation, asked, frame } => {
+                match self.session().at(slot, channel) {
+                    Some(at) => self.on_channel_operation(now, at, (&operation, asked), frame, out),
+                    None => self.session().unknown_channel(now, slot, channel, asked, out),
+                }
+            }
+            Event::Login(login) => self.session().log_in(now, slot, login, out),
+            Event::Open { vhost } => self.session().open(now, slot, vhost, out),
             Event::TooLarge { channel, size, asked } => {
-                let Some(at) = self.at(slot, channel) else {
-                    return self.unknown_channel(now, slot, channel, asked, out);
+                let Some(at) = self.session().at(slot, channel) else {
+                    return self.session().unknown_channel(now, slot, channel, asked, out);
                 };
                 let limit = self.shard.settings.server.body_bytes_max;
                 let text =
                     format!("message size {size} is larger than configured max size {limit}");
                 let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
-                self.fail_channel(now, at, &refusal, asked, out);
+                self.session().fail_channel(now, at, &refusal, asked, out);
             }
             Event::Close => {
-                self.end_connection(now, slot, ConnectionEnd::ByClient, out);
+                self.session().end_connection(now, slot, ConnectionEnd::ByClient, out);
             }
             Event::CloseOk => out.close.push(ConnectionSlot(slot)),
-            Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
+            Event::Broken => self.session().fail_connection(now, slot, Closing::Broken, out),
             Event::Disconnect => {
                 let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
                 let reason = connection.session.disconnect_reason();
@@ -72,60 +73,7 @@ impl Broker {
         }
     }
 
-    /// What is asked for on no channel.
-    fn connection_operation(
-        &mut self,
-        now: Now,
-        slot: u32,
-        operation: &Operation<'_>,
-        asked: Asked,
-        out: &mut Outbox,
-    ) {
-        let name = match operation {
-            Operation::UpdateSecret => {
-                // Users with passwords of our own keep their rights whatever the secret.
-                return self.sessions.answer(slot, 0, &Answer::Done(Done::SecretUpdated), out);
-            }
-            Operation::Unknown { name } => name,
-            _ => "this",
-        };
-        let text = format!("{name} is not for channel 0");
-        let refusal = Refusal::new(RefusalKind::CommandInvalid, text);
-        self.fail_connection(now, slot, Closing::Refused(&refusal, asked), out);
-    }
-
-    fn at(&self, slot: u32, number: u16) -> Option<At> {
-        let connection = self.sessions.connections.get(slot as usize)?;
-        let channel = connection.channel(number)?;
-        Some(At {
-            slot,
-            vhost: connection.vhost,
-            channel: ChannelRef {
-                shard: self.shard.id,
-                connection: connection.id,
-                channel: channel.key,
-            },
-        })
-    }
-
-    fn unknown_channel(
-        &mut self,
-        now: Now,
-        slot: u32,
-        number: u16,
-        asked: Asked,
-        out: &mut Outbox,
-    ) {
-        if asked == Asked::ChannelClosed {
-            // It comes late for a channel that both sides closed.
-            return;
-        }
-        let text = format!("expected 'channel.open' on channel {number}");
-        let refusal = Refusal::new(RefusalKind::ChannelError, text);
-        self.fail_connection(now, slot, Closing::Refused(&refusal, asked), out);
-    }
-
-    fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
+    pub(crate) fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max;
         let connection = &mut self.sessions.connections[at.slot as usize];
         if connection.end.is_some() {
@@ -140,16 +88,16 @@ impl Broker {
             park_publish(&mut channel.parked, &publish);
             connection.parked_bytes += channel.parked.len() - before;
             if connection.parked_bytes > limit {
-                self.pause_parked(at.slot, out);
+                self.session().pause_parked(at.slot, out);
             }
             return;
         }
         if let Err(refusal) = self.publish(now, at, publish, out) {
-            self.fail_channel(now, at, &refusal, Asked::Publish, out);
+            self.session().fail_channel(now, at, &refusal, Asked::Publish, out);
         }
     }
 
-    fn on_channel_operation(
+    pub(crate) fn on_channel_operation(
         &mut self,
         now: Now,
         at: At,
@@ -165,7 +113,7 @@ impl Broker {
         let Some(channel) = connection.channel_mut(at.channel.number()) else { return };
         if channel.ending == Some(Ending::ByBroker) {
             match operation {
-                Operation::ChannelClosed => self.channel_close_ok(at),
+                Operation::ChannelClosed => self.session().channel_close_ok(at),
                 Operation::CloseChannel => {
                     let answer = Answer::Done(Done::ChannelClosed);
                     self.sessions.answer(at.slot, at.channel.number(), &answer, out);
@@ -182,14 +130,14 @@ impl Broker {
             park_operation(&mut channel.parked, frame);
             connection.parked_bytes += channel.parked.len() - before;
             if connection.parked_bytes > limit {
-                self.pause_parked(at.slot, out);
+                self.session().pause_parked(at.slot, out);
             }
             return;
         }
         self.perform(now, at, operation, asked, out);
     }
 
-    fn perform(
+    pub(crate) fn perform(
         &mut self,
         now: Now,
         at: At,
@@ -198,11 +146,11 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if let Err(refusal) = self.on_operation(now, at, operation, asked, out) {
-            self.fail_channel(now, at, &refusal, asked, out);
+            self.session().fail_channel(now, at, &refusal, asked, out);
         }
     }
 
-    fn on_operation(
+    pub(crate) fn on_operation(
         &mut self,
         now: Now,
         at: At,
@@ -211,50 +159,58 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         if let Operation::Settle { number, several, outcome } = *operation {
-            return self.settle(now, at, number, several, outcome, out);
+            return self.session().settle(now, at, number, several, outcome, out);
         }
         self.shard.effort.spend(METHOD_STEPS);
         match *operation {
             Operation::Settle { .. } => unreachable!("it is settled"),
             Operation::Prefetch { bytes, messages, is_shared } => {
-                self.prefetch(at, (bytes, messages, is_shared), out)
+                self.session().prefetch(at, (bytes, messages, is_shared), out)
             }
-            Operation::Consume(ref consume) => self.consume(now, at, consume, out),
+            Operation::Consume(ref consume) => self.session().consume(now, at, consume, out),
             Operation::Cancel { tag, no_wait } => {
-                self.cancel_consumer(at, tag, no_wait, out);
+                self.session().cancel_consumer(at, tag, no_wait, out);
                 Ok(())
             }
-            Operation::Get { queue, no_ack } => self.fetch(at, queue, no_ack, out),
-            Operation::Recover { requeue, answers } => self.recover(now, at, requeue, answers, out),
-            Operation::DeclareExchange(ref declare) => self.exchange_declare(at, declare, out),
+            Operation::Get { queue, no_ack } => self.session().fetch(at, queue, no_ack, out),
+            Operation::Recover { requeue, answers } => {
+                self.session().recover(now, at, requeue, answers, out)
+            }
+            Operation::DeclareExchange(ref declare) => {
+                self.session().exchange_declare(at, declare, out)
+            }
             Operation::DeleteExchange { .. }
             | Operation::BindExchange(_)
             | Operation::UnbindExchange(_)
             | Operation::BindQueue(_)
-            | Operation::UnbindQueue(_) => self.change_routes(at, operation, asked, out),
-            Operation::DeclareQueue(ref declare) => self.queue_declare(at, declare, out),
-            Operation::PurgeQueue { queue, no_wait } => self.queue_purge(at, queue, no_wait, out),
-            Operation::DeleteQueue { queue, if_unused, if_empty, no_wait } => {
-                self.queue_delete(at, queue, (if_unused, if_empty), no_wait, out)
+            | Operation::UnbindQueue(_) => self.session().change_routes(at, operation, asked, out),
+            Operation::DeclareQueue(ref declare) => self.session().queue_declare(at, declare, out),
+            Operation::PurgeQueue { queue, no_wait } => {
+                self.session().queue_purge(at, queue, no_wait, out)
             }
-            Operation::SelectConfirms { no_wait } => self.confirm_select(at, no_wait, out),
-            Operation::SelectTx => self.tx_select(at, out),
+            Operation::DeleteQueue { queue, if_unused, if_empty, no_wait } => {
+                self.session().queue_delete(at, queue, (if_unused, if_empty), no_wait, out)
+            }
+            Operation::SelectConfirms { no_wait } => {
+                self.session().confirm_select(at, no_wait, out)
+            }
+            Operation::SelectTx => self.session().tx_select(at, out),
             Operation::Commit => self.tx_commit(now, at, out),
-            Operation::Rollback => self.tx_rollback(now, at, out),
+            Operation::Rollback => self.session().tx_rollback(now, at, out),
             Operation::Flow { is_active: true } => {
-                self.say(at, &Answer::Done(Done::Flowing), out);
+                self.session().say(at, &Answer::Done(Done::Flowing), out);
                 Ok(())
             }
             Operation::Flow { is_active: false } => {
                 Err(Refusal::new(RefusalKind::NotImplemented, "active=false"))
             }
             Operation::CloseChannel => {
-                self.end_channel(now, at, Ending::ByClient, out);
+                self.session().end_channel(now, at, Ending::ByClient, out);
                 Ok(())
             }
             Operation::ChannelClosed | Operation::Nothing => Ok(()),
             Operation::RequestAccess => {
-                self.say(at, &Answer::Done(Done::AccessGranted), out);
+                self.session().say(at, &Answer::Done(Done::AccessGranted), out);
                 Ok(())
             }
             Operation::OpenChannel | Operation::UpdateSecret => {
@@ -267,72 +223,10 @@ impl Broker {
         }
     }
 
-    fn confirm_select(&mut self, at: At, no_wait: bool, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
-        if channel.tx.is_some() {
-            let text = "cannot switch from tx to confirm mode";
-            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
-        }
-        if channel.confirms.is_none() {
-            channel.confirms = Some(alloc::boxed::Box::new(Confirms::default()));
-            connection.weigh_channel(at.channel.channel);
-        }
-        if !no_wait {
-            self.say(at, &Answer::Done(Done::ConfirmsSelected), out);
-        }
-        Ok(())
-    }
-
-    fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
-        if channel.confirms.is_some() {
-            let text = "cannot switch from confirm to tx mode";
-            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
-        }
-        channel.tx.get_or_insert_default();
-        self.say(at, &Answer::Done(Done::TxSelected), out);
-        Ok(())
-    }
-
-    fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
-        let taken = connection
-            .incarnation(at.channel.channel)
-            .and_then(|channel| channel.tx.as_mut())
-            .map(|tx| core::mem::take(&mut **tx));
-        let bytes = taken.as_ref().map_or(0, |tx| tx.bytes);
-        connection.tx_bytes = connection.tx_bytes.saturating_sub(bytes);
-        taken.ok_or_else(|| {
-            let text = "channel is not transactional";
-            Refusal::new(RefusalKind::PreconditionFailed, text)
-        })
-    }
-
-    fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let tx = self.take_tx(at)?;
+    pub(crate) fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
+        let tx = self.session().take_tx(at)?;
         self.begin_commit(now, at, tx, out);
         Ok(())
-    }
-
-    fn tx_rollback(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let tx = self.take_tx(at)?;
-        let held = self.shard.jobs.discard_tx(tx);
-        self.put_back(now, at, held, out);
-        Ok(())
-    }
-
-    /// Puts a channel on the list of those whose parked frames can be handled.
-    pub(crate) fn unpark(&mut self, slot: u32, channel: ChannelRef) {
-        let Some(connection) = self.sessions.connection_at(slot, channel.connection) else {
-            return;
-        };
-        let Some(parked) = connection.incarnation(channel.channel) else { return };
-        if !parked.parked.is_empty() && !parked.unparking {
-            parked.unparking = true;
-            self.sessions.follow_ups.unpark(slot, channel.connection, channel.channel);
-        }
     }
 
     /// Handles frames that were parked behind questions that are answered now.
@@ -346,7 +240,7 @@ impl Broker {
         }
     }
 
-    fn replay_channel(
+    pub(crate) fn replay_channel(
         &mut self,
         now: Now,
         slot: u32,
@@ -374,7 +268,7 @@ impl Broker {
             if channel.ending.is_some() || channel.pending.is_some() || place >= parked.len() {
                 break;
             }
-            if self.must_wait(slot, out) || self.shard.effort.is_used_up() {
+            if self.session().must_wait(slot, out) || self.shard.effort.is_used_up() {
                 break;
             }
             let Some(used) = self.replay_one(now, at, &parked[place..], out) else { break };
@@ -410,24 +304,20 @@ impl Broker {
             }
         }
         self.sessions.recount(&mut self.shard, slot);
-        self.resume_parked(slot, out);
-    }
-
-    /// Reads a connection again that was paused for its parked frames, once there are few.
-    pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
-        let limit = self.shard.limits.parked_bytes_max / 2;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
-        let is_paused = connection.paused.has(Cause::Parked);
-        if is_paused && connection.parked_bytes <= limit {
-            self.sessions.resume(&mut self.shard, slot, Cause::Parked, out);
-        }
+        self.session().resume_parked(slot, out);
     }
 
     /// Handles the first of what is parked. Returns the bytes it took; `None` when nothing is left.
-    fn replay_one(&mut self, now: Now, at: At, bytes: &[u8], out: &mut Outbox) -> Option<usize> {
+    pub(crate) fn replay_one(
+        &mut self,
+        now: Now,
+        at: At,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> Option<usize> {
         let (parked, used) = parked::first(bytes)?;
         match parked {
-            Parked::End => self.end_channel(now, at, Ending::ByConnection, out),
+            Parked::End => self.session().end_channel(now, at, Ending::ByConnection, out),
             Parked::Operation(frame) => {
                 let connection = self.sessions.connections.get(at.slot as usize)?;
                 let (operation, asked) = connection
@@ -438,7 +328,7 @@ impl Broker {
             }
             Parked::Publish(publish) => {
                 if let Err(refusal) = self.publish(now, at, publish, out) {
-                    self.fail_channel(now, at, &refusal, Asked::Publish, out);
+                    self.session().fail_channel(now, at, &refusal, Asked::Publish, out);
                 }
             }
         }

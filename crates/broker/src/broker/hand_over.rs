@@ -2,19 +2,14 @@
 //! done.
 
 use alloc::boxed::Box;
-use alloc::format;
 
-use lepus_base::{Now, ShardId, VhostId};
+use lepus_base::{Now, ShardId};
 
 use crate::broker::Broker;
 use crate::connection::Connection;
-use crate::departure::STAY;
 use crate::mail::Attachment;
-use crate::outbox::{ConnectionSlot, Outbox, Severity};
+use crate::outbox::{ConnectionSlot, Outbox};
 use crate::queue::{NoSink, command};
-use crate::refusal::{Refusal, RefusalKind};
-use crate::session::{Asked, Closing, Consume, DeclareQueue, Event, Incoming, Operation, Publish};
-use crate::sessions::connection_name;
 
 /// A connection between two shards.
 #[derive(Debug)]
@@ -25,52 +20,6 @@ pub struct Traveller {
 }
 
 impl Broker {
-    /// The shard that a connection without state should move to, given what it asks for next:
-    /// the home of the first queue that it names, or of the only one that its first publish
-    /// reaches.
-    pub(super) fn hand_over_target(
-        &mut self,
-        now: Now,
-        slot: u32,
-        event: &Event<'_>,
-    ) -> Option<ShardId> {
-        if self.shard.settings.shards == 1 {
-            return None;
-        }
-        let connection = self.sessions.connections.get(slot as usize)?;
-        let home = match event {
-            Event::Operation { operation, .. } => {
-                let (Operation::DeclareQueue(DeclareQueue { queue, .. })
-                | Operation::Consume(Consume { queue, .. })
-                | Operation::Get { queue, .. }) = operation
-                else {
-                    return None;
-                };
-                self.directory.queue(connection.vhost, queue)?.home
-            }
-            Event::Publish { publish: Incoming::Borrowed(publish), .. }
-                if !connection.publishes =>
-            {
-                let vhost = connection.vhost;
-                self.only_home(vhost, publish)?
-            }
-            _ => return None,
-        };
-        let connection = self.sessions.connections.get(slot as usize)?;
-        let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
-        (home != self.shard.id && !settled && connection.is_movable()).then_some(home)
-    }
-
-    /// The home of the queue that a message reaches, if it reaches exactly one.
-    fn only_home(&mut self, vhost: VhostId, publish: &Publish<'_>) -> Option<ShardId> {
-        let keys = publish.routing_key.into();
-        self.find_routes(vhost, publish.exchange, keys, publish.properties).then_some(())?;
-        match self.shard.routes.as_slice() {
-            [route] => Some(route.home),
-            _ => None,
-        }
-    }
-
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
     /// where it is gone or cannot go any more; then it is served as before.
     pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
@@ -101,26 +50,26 @@ impl Broker {
             self.sessions.mark_dirty(slot, out);
         }
         self.attach_consumers(now, slot, out);
-        self.receive_traveller(now, slot, errand, out);
+        self.session().receive_traveller(now, slot, errand, out);
         ConnectionSlot(slot)
     }
 
     /// A connection has come: its consumers get messages here.
-    fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+    pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let own = self.shard.id;
         let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
         let (id, consumers) = (connection.id, connection.attachments());
         self.homes.remote.detached.retain(|detached| *detached != id);
         for Attachment { queue, key, handle } in consumers {
             let handle = handle.expect("a connection stays while a queue has yet to answer it");
-            let home = self.home_slot(queue, u32::MAX);
+            let home = self.homes.slot_of(queue, u32::MAX);
             let found = home.filter(|&home| {
                 let relocate = command::Relocate { handle, shard: own, slot };
                 self.homes.queues[home as usize].queue.apply(now, relocate, &mut NoSink)
             });
             let Some(home) = found else {
                 // The queue went while it was on its way.
-                self.consumer_cancelled(now, key, queue, out);
+                self.session().consumer_cancelled(now, key, queue, out);
                 continue;
             };
             self.homes.remote.end_wait(&mut self.shard.backpressure, key);
@@ -132,37 +81,7 @@ impl Broker {
             }
             let queue = &mut self.homes.queues[home as usize].queue;
             queue.apply(now, command::Resume { handle }, &mut NoSink);
-            self.pump(now, home, out);
+            self.home().pump(now, home, out);
         }
-    }
-
-    /// What became of the broker while a connection travelled may mean its end.
-    fn receive_traveller(
-        &mut self,
-        now: Now,
-        slot: u32,
-        errand: Option<(ShardId, Box<str>)>,
-        out: &mut Outbox,
-    ) {
-        let own = self.shard.id;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
-        if let Some((from, why)) = errand {
-            let name = connection_name(connection);
-            let text = format!("{name}: from shard {from} to {own}; {why}");
-            out.log(Severity::Info, "connection-moved", text);
-        }
-        let why = if self.shard.stopping {
-            "broker forced connection closure with reason 'shutdown'"
-        } else if self.directory.vhost_info(connection.vhost).is_none() {
-            "vhost is deleted"
-        } else if self.directory.user(&connection.user).is_none() {
-            "user is deleted"
-        } else if let Some(why) = self.sessions.departures.expelled(connection.id) {
-            why
-        } else {
-            return;
-        };
-        let refusal = Refusal::new(RefusalKind::Forced, why);
-        self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
     }
 }

@@ -2,7 +2,7 @@
 
 use lepus_base::Now;
 
-use super::Broker;
+use crate::broker::Broker;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::jobs::{Job, Step};
 use crate::journal::Journal;
@@ -15,7 +15,7 @@ impl Broker {
         self.shard.jobs.free_discarded();
         let mut budget = TARGETS_AT_ONCE_MAX;
         for _ in 0..self.shard.jobs.ready() {
-            if budget == 0 || !self.conditions(out).jobs_go_on() {
+            if budget == 0 || !self.shard.conditions(&self.journal, out).jobs_go_on() {
                 break;
             }
             let Some(job) = self.shard.jobs.next_ready() else { break };
@@ -34,7 +34,7 @@ impl Broker {
             Step::More(job) => self.shard.jobs.push(job),
             Step::NeedsRoom(job, need) => {
                 if let Job::Fanout(fanout) = &job {
-                    self.let_others_pass(fanout);
+                    self.home().let_others_pass(fanout);
                 }
                 self.shard.jobs.wait_for_room(job, need);
             }
@@ -54,7 +54,7 @@ impl Broker {
         let mut lost = self.shard.jobs.give_room(is_moving, &mut self.journal, is_behind);
         lost.retain(|channel| self.sessions.is_lost(channel.connection));
         for channel in lost {
-            self.end_lost(now, channel, out);
+            self.session().end_lost(now, channel, out);
         }
     }
 }

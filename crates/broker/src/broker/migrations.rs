@@ -1,23 +1,16 @@
 //! How queues go to other shards, and come from them.
 
-use alloc::boxed::Box;
-use alloc::format;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use lepus_base::{Now, QueueId, ShardId};
-use lepus_store::disk::LogId;
 
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::directory::{QueueInfo, Request};
-use crate::home::Home;
-use crate::journal::NO_LOG;
-use crate::mail::{Mail, MovingQueue, Origin};
-use crate::migration::{Leaving, MESSAGES_MAX, Next};
-use crate::outbox::{Outbox, Severity};
-use crate::queue::{ConsumerKey, NoSink, command};
-use crate::remote::RemoteConsumer;
+use crate::mail::{Mail, Origin};
+use crate::migration::Next;
+use crate::outbox::Outbox;
+use crate::queue::ConsumerKey;
 
 impl Broker {
     /// Has a queue go to another shard, for the reason `why`, which the log tells. False if it is
@@ -32,56 +25,21 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         self.shard.now = now;
-        let Some(slot) = self.home_slot(id, u32::MAX) else { return false };
+        let Some(slot) = self.homes.slot_of(id, u32::MAX) else { return false };
         let may_begin =
-            !self.shard.stopping && self.may_send_to(to) && self.homes.migrations.may_begin();
-        if !may_begin || !self.is_free(id, slot) {
+            !self.shard.stopping && self.shard.may_send_to(to) && self.homes.migrations.may_begin();
+        if !may_begin || !self.home().is_free(id, slot) {
             return false;
         }
-        let number = self.homes.migrations.begin(now, (slot, id), to, why, self.others());
+        let number = self.homes.migrations.begin(now, (slot, id), to, why, self.shard.others());
         out.tell_others(self.shard.id, || Mail::QueueLeaves { queue: id, number });
         true
-    }
-
-    /// Whether nothing speaks against an order to a queue to go to another shard: it could, and
-    /// neither came nor failed to go lately.
-    pub(crate) fn may_move(&self, now: Now, id: QueueId) -> bool {
-        let is_free = |slot| self.is_free(id, slot);
-        !self.homes.migrations.is_left_alone(now, id)
-            && self.home_slot(id, u32::MAX).is_some_and(is_free)
-    }
-
-    fn is_free(&self, id: QueueId, slot: u32) -> bool {
-        let home = &self.homes.queues[slot as usize];
-        self.directory.queue_by_id(id).is_some_and(|info| info.exclusive().is_none())
-            && !home.is_dying()
-            && self.homes.migrations.rests(id).is_none()
-            && home.queue.ready() + home.queue.unacked() <= MESSAGES_MAX
     }
 
     /// Whether some queue is on its way, as far as is known here.
     #[must_use]
     pub fn has_migrations(&self) -> bool {
         self.homes.migrations.is_any_on_its_way()
-    }
-
-    /// How many other shards there are.
-    fn others(&self) -> u32 {
-        u32::from(self.shard.settings.shards) - 1
-    }
-
-    /// A queue of another shard is about to leave it.
-    pub(crate) fn queue_leaves(
-        &mut self,
-        from: ShardId,
-        queue: QueueId,
-        number: u64,
-        out: &mut Outbox,
-    ) {
-        if self.directory.queue_by_id(queue).is_some_and(|info| info.home == from) {
-            self.homes.migrations.hold_for(queue);
-        }
-        out.mail[from.index()].items.push(Mail::QueueQuiet { number });
     }
 
     /// Brings migrations forward, at the end of a cycle.
@@ -92,26 +50,26 @@ impl Broker {
             let Some(home) = home.filter(|home| home.id == id) else { continue };
             let log = home.log;
             if leaving.must_end(now, self.shard.stopping || home.is_dying()) {
-                self.give_migration_up(now, &leaving, out);
+                self.home().give_migration_up(now, &leaving, out);
                 continue;
             }
             let is_still = leaving.depends_on_queue() && self.is_still(slot, id);
             let next = leaving.go_on(is_still, &mut self.journal, log);
             if next == Next::AskShards {
-                let number = self.homes.migrations.ask_again(&mut leaving, self.others());
+                let number = self.homes.migrations.ask_again(&mut leaving, self.shard.others());
                 out.tell_others(self.shard.id, || Mail::QueueLeaves { queue: id, number });
             }
             let to = leaving.to();
             self.homes.migrations.keep(leaving);
             if next == Next::AskDirectory {
                 let origin = Origin::Migration { shard: self.shard.id, queue: id };
-                self.ask_directory(origin, Request::MoveQueue { id, to }, out);
+                self.shard.ask_directory(origin, Request::MoveQueue { id, to }, out);
             }
         }
     }
 
     /// Whether nothing of a queue is here but itself and its consumers.
-    fn is_still(&self, slot: u32, id: QueueId) -> bool {
+    pub(crate) fn is_still(&self, slot: u32, id: QueueId) -> bool {
         let queue = &self.homes.queues[slot as usize].queue;
         let detached = &self.homes.remote.detached;
         let is_detached = |key: &ConsumerKey| detached.contains(&key.connection);
@@ -119,68 +77,6 @@ impl Broker {
             // A connection is about to come to it.
             && (detached.is_empty() || !queue.consumers().any(|(_, one, _)| is_detached(&one.key)))
             && !self.has_of(id)
-    }
-
-    fn give_migration_up(&mut self, now: Now, leaving: &Leaving, out: &mut Outbox) {
-        let (slot, queue) = leaving.queue();
-        leaving.tell_end(&self.describe_queue(queue), self.shard.id, out);
-        self.shard.counters.moves_given_up += 1;
-        self.homes.migrations.stayed(now, queue);
-        out.tell_others(self.shard.id, || Mail::QueueStays { queue });
-        out.own.push(Mail::QueueStays { queue });
-        if let Some(slot) = self.home_slot(queue, slot) {
-            self.pump(now, slot, out);
-        }
-    }
-
-    /// The directory does not let a queue move.
-    pub(crate) fn migration_refused(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
-        if let Some(leaving) = self.homes.migrations.end_leaving(queue) {
-            self.give_migration_up(now, &leaving, out);
-        }
-    }
-
-    /// Tells a queue's home that its move is in the failed definitions log, synced or not.
-    pub(crate) fn tell_undecided(&mut self, home: ShardId, queue: QueueId, out: &mut Outbox) {
-        if home == self.shard.id {
-            self.take_log_from(queue, out);
-        } else {
-            out.mail[home.index()].items.push(Mail::QueueUndecided { queue });
-        }
-    }
-
-    /// Nobody knows under which of two ids the next start will find a queue, so nothing is logged
-    /// for it any more. It is empty: what it had has left its log.
-    pub(crate) fn take_log_from(&mut self, queue: QueueId, out: &mut Outbox) {
-        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
-        let home = &mut self.homes.queues[slot as usize];
-        if !home.queue.is_durable() {
-            // Nothing of it is found again anyway.
-            return;
-        }
-        home.log = NO_LOG;
-        let name = self.describe_queue(queue);
-        let text = format!(
-            "{name}: takes no persistent messages until the next start, which finds out whether \
-             the disk has its move to another shard"
-        );
-        out.log(Severity::Error, "queue-undecided", text);
-    }
-
-    /// A channel's global prefetch limit starts or ceases to govern a consumer of another shard.
-    pub(crate) fn govern(
-        &mut self,
-        now: Now,
-        consumer: ConsumerKey,
-        queue: QueueId,
-        on: bool,
-        out: &mut Outbox,
-    ) {
-        if let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) {
-            remote.governed = on;
-            remote.wanted = false;
-            self.resume_remote(now, queue, consumer, out);
-        }
     }
 
     /// The directory gave a queue another home and another id.
@@ -196,125 +92,18 @@ impl Broker {
         self.shard.jobs.redirect(info.id, target, self.shard.id);
         self.homes.dead_letters.redirect(info.id, id);
         // What is passed on to another shard waits for room in the own log.
-        self.queue_left(info.id, 0);
-        self.redirect_consumers(info, (id, to), out);
+        self.home().queue_left(info.id, 0);
+        self.session().redirect_consumers(info, (id, to), out);
         let own = self.shard.id;
         let rest = self.homes.migrations.end_rest(info.id);
         if own == to {
             return self.homes.migrations.expect(id, rest);
         }
         if own == info.home {
-            self.send_queue(now, info.id, (id, to), out);
+            self.home().send_queue(now, info.id, (id, to), out);
         }
         if let Some(rest) = rest {
             self.send_rest_on(now, rest, id, out);
         }
-    }
-
-    /// Lets the consumers of this shard, and connections that published to the queue, know where it
-    /// is now.
-    fn redirect_consumers(
-        &mut self,
-        info: &QueueInfo,
-        (id, to): (QueueId, ShardId),
-        out: &mut Outbox,
-    ) {
-        let own = self.shard.id;
-        for (_, connection) in &mut self.sessions.connections {
-            connection.redirect((info.id, info.home), (id, to), own, |consumer, on| {
-                out.mail[to.index()].items.push(Mail::Govern { consumer, queue: id, on });
-            });
-        }
-    }
-
-    /// Sends a queue of this shard to its new home.
-    fn send_queue(
-        &mut self,
-        now: Now,
-        old: QueueId,
-        (id, to): (QueueId, ShardId),
-        out: &mut Outbox,
-    ) {
-        let why = self.homes.migrations.end_leaving(old).map(Leaving::into_reason);
-        let homes = &self.homes.queues;
-        let Some(slot) = self.homes.slots.remove(old, |slot| homes[slot as usize].id) else {
-            return;
-        };
-        let mut home = self.homes.queues.remove(slot as usize);
-        home.forget_bytes(&mut self.shard);
-        // Its last consumer left meanwhile, and its deletion is asked for already.
-        for (to, reply) in home.take_answers() {
-            self.reply(to, old, reply, out);
-        }
-        let Home { mut queue, log, .. } = home;
-        self.journal.forget_windows(queue.windowed());
-        self.journal.drop_queue(log, old);
-        self.home_left(old, log, queue.is_durable());
-        queue.apply(now, command::Uproot {}, &mut NoSink);
-        let consumers: Vec<ConsumerKey> =
-            queue.consumers().map(|(_, consumer, _)| consumer.key).collect();
-        for key in consumers {
-            self.forget_remote(key, old, out);
-        }
-        self.shard.counters.queues_moved += 1;
-        let cargo = Box::new(MovingQueue { queue, why: why.unwrap_or_default() });
-        out.mail[to.index()].items.push(Mail::QueueArrives { queue: id, cargo });
-    }
-
-    /// A queue comes to its new home.
-    pub(crate) fn queue_arrives(
-        &mut self,
-        now: Now,
-        from: ShardId,
-        id: QueueId,
-        cargo: MovingQueue,
-        out: &mut Outbox,
-    ) {
-        let MovingQueue { mut queue, why } = cargo;
-        let own = self.shard.id;
-        let Some(info) = self.directory.queue_by_id(id) else {
-            // Deleted on the way.
-            let deleted = queue.apply(now, command::Delete {}, &mut NoSink);
-            return self.tell_cancelled(id, deleted.consumers, out);
-        };
-        let number = LogId(1 + u32::from(info.log));
-        let log_place = if self.journal.is_on() { self.journal.place_of(number) } else { 0 };
-        if info.durable {
-            self.journal.name(log_place);
-        }
-        let prefetch_max = self.shard.limits.unacked_per_channel_max;
-        queue.apply(now, command::SettleIn { own, prefetch_max }, &mut NoSink);
-        for (handle, consumer, _) in queue.consumers() {
-            if consumer.shard != own {
-                let remote = RemoteConsumer {
-                    queue: id,
-                    handle,
-                    shard: consumer.shard,
-                    // Until its shard has told.
-                    governed: true,
-                    credit: 0,
-                    wanted: false,
-                    place: None,
-                };
-                self.homes.remote.consumers.insert(consumer.key, remote);
-            }
-        }
-        let mut home = Home::arrived(id, queue, log_place);
-        home.weigh(&mut self.shard);
-        let slot = self.homes.queues.insert(home) as u32;
-        // What it brought may be more than it needs here.
-        self.homes.queues[slot as usize].note(slot, &mut self.shard);
-        if let Some(place) = self.directory.queue_place_by_id(id) {
-            self.directory.note_slot(place as usize, slot);
-        }
-        let homes = &self.homes.queues;
-        self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
-        // What was to go to it waited for room in the own log.
-        self.queue_left(id, 0);
-        let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));
-        out.log(Severity::Info, "queue-moved", text);
-        self.homes.migrations.came(now, id);
-        out.own.push(Mail::QueueStays { queue: id });
-        self.pump(now, slot, out);
     }
 }

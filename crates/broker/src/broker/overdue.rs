@@ -52,7 +52,7 @@ impl Broker {
         if has(Cause::Turn) {
             found.push("a turn that has ended");
         }
-        if has(Cause::Mail) && self.conditions(out).may_read_again() {
+        if has(Cause::Mail) && self.shard.conditions(&self.journal, out).may_read_again() {
             found.push("mail, which has room");
         }
         let is_log_late = waiting.is_log_late() || waiting.is_log_late_among(&connection.touched);
@@ -213,7 +213,7 @@ impl Broker {
             }
         }
         for id in backpressure.queues_with_commands() {
-            let slot = self.home_slot(id, u32::MAX);
+            let slot = self.homes.slot_of(id, u32::MAX);
             if !slot.is_some_and(|slot| self.homes.queues[slot as usize].queue.is_waiting()) {
                 found.push(format!(
                     "a command waits for a read of queue {}, which reads nothing",
@@ -233,7 +233,7 @@ impl Broker {
             found.push("queues wait for dead letters, of which none is left".into());
         }
         for id in letters.behind_set_aside() {
-            if !self.has_postponed_letters_of(id) {
+            if !self.homes.has_postponed_letters_of(self.shard.id, id) {
                 found.push(format!("dead letters of queue {} wait for some that have gone", id.0));
             }
         }

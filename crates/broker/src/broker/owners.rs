@@ -108,23 +108,11 @@ impl Broker {
         ]
     }
 
-    /// What decides now whether owners get on.
-    pub(crate) fn conditions<'a>(&'a self, out: &'a Outbox) -> Conditions<'a> {
-        Conditions {
-            journal: &self.journal,
-            out,
-            limits: &self.shard.limits,
-            resting_bytes: self.shard.resting_bytes,
-            awaits_loan: self.shard.awaits_loan(),
-            is_stopping: self.shard.stopping,
-        }
-    }
-
     /// Whether [`Broker::work`] or [`Broker::flush`] would get on with something now. To be asked
     /// at the very end of a cycle: what the driver does after them leaves work, too.
     #[must_use]
     pub fn has_work(&self, out: &Outbox) -> bool {
-        let conditions = self.conditions(out);
+        let conditions = self.shard.conditions(&self.journal, out);
         self.owners().iter().any(|owner| owner.has_work(&conditions))
     }
 

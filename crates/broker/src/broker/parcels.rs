@@ -1,50 +1,15 @@
 //! What waits here for a queue that is on its way, and how it goes on.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
-use lepus_base::{Body, Now, QueueId, ShardId};
+use lepus_base::{Now, QueueId};
 
 use crate::broker::Broker;
-use crate::channel::Target;
-use crate::mail::{ChannelRef, Command, Mail, Receipt, Terms};
-use crate::message::{Incoming, MessageView};
+use crate::mail::{Command, Mail};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
-use crate::postponed::{Few, Part};
 
 impl Broker {
-    /// Keeps a message for those of the queues it is for that are on their way and wanted by
-    /// `which`; the other queues.
-    pub(crate) fn set_aside(
-        &mut self,
-        incoming: &mut Incoming<'_>,
-        targets: &[Target],
-        terms: Terms,
-        which: impl Fn(&Rest) -> bool,
-    ) -> Vec<Target> {
-        let mut others = Vec::with_capacity(targets.len());
-        incoming.last = false;
-        for target in targets {
-            if self.homes.migrations.rests(target.queue).is_some_and(&which) {
-                let body = incoming.keep(&mut self.shard.pool);
-                let bytes = incoming.bytes();
-                self.let_rest(target.queue, Parcel::Message { body, bytes, terms });
-            } else {
-                others.push(*target);
-            }
-        }
-        others
-    }
-
-    /// Keeps something for a queue that is on its way.
-    pub(crate) fn let_rest(&mut self, queue: QueueId, parcel: Parcel) {
-        let bytes = parcel.bytes(&self.shard.pool);
-        if self.homes.migrations.let_rest(queue, parcel) {
-            self.shard.resting_bytes += bytes;
-        }
-    }
-
     /// A queue stays where it was, or is gone: what waited for it goes on.
     pub(crate) fn rest_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
         if let Some(rest) = self.homes.migrations.end_rest(queue) {
@@ -52,7 +17,7 @@ impl Broker {
         }
     }
 
-    pub(super) fn send_rest_on(&mut self, now: Now, rest: Rest, queue: QueueId, out: &mut Outbox) {
+    pub(crate) fn send_rest_on(&mut self, now: Now, rest: Rest, queue: QueueId, out: &mut Outbox) {
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
         let is_here = home == Some(self.shard.id);
         // Of each channel, what found no room.
@@ -62,7 +27,7 @@ impl Broker {
             match parcel {
                 Parcel::Message { body, bytes, terms } => {
                     let message = (body, bytes, terms);
-                    self.send_message_on(now, (queue, home), message, &mut postponed, out);
+                    self.home().send_message_on(now, (queue, home), message, &mut postponed, out);
                 }
                 Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
                     Some(home) if !is_here => {
@@ -76,89 +41,11 @@ impl Broker {
                     _ => self.command_mailed(now, from, queue, command, out),
                 },
                 Parcel::Mail(Mail::Govern { consumer, on, .. }) => {
-                    self.govern(now, consumer, queue, on, out);
+                    self.home().govern(now, consumer, queue, on, out);
                 }
                 // Nothing else waits.
                 Parcel::Mail(_) => {}
             }
         }
-    }
-
-    fn send_message_on(
-        &mut self,
-        now: Now,
-        (queue, home): (QueueId, Option<ShardId>),
-        (body, bytes, terms): (Body, u32, Terms),
-        postponed: &mut BTreeMap<ChannelRef, usize>,
-        out: &mut Outbox,
-    ) {
-        match home {
-            Some(home) if home == self.shard.id => {
-                let targets = [Target { queue, home, slot: u32::MAX }].into();
-                let few = Few { body, bytes, targets, terms, part: Part::Alone };
-                self.enqueue_or_postpone(now, few, postponed, out);
-            }
-            Some(home) => {
-                let batch = &mut out.mail[home.index()];
-                let view = MessageView::unpack(self.shard.pool.get(body));
-                let message = view.append_packed(&mut batch.bytes);
-                batch.items.push(terms.mail(queue, message));
-                self.shard.pool.release(body);
-            }
-            None => {
-                self.shard.pool.release(body);
-                if let Some((to, number)) = terms.confirm() {
-                    self.report_enqueued(to, number, 1, Receipt::Taken, out);
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::postponed::{Postponed, Waits};
-    use crate::settings::{Limits, Settings};
-    use lepus_base::{ConnectionId, HashState, Instant};
-
-    const NOW: Now = Now { instant: Instant(1), wall_millis: 1 };
-
-    /// What came before its queue did was sent before what came later and has no room.
-    #[test]
-    fn what_waited_for_its_queue_is_in_front_of_what_waits_for_room() {
-        let mut out = Outbox::new(1);
-        let mut broker = Broker::new(Settings {
-            shard: ShardId(0),
-            shards: 1,
-            nodes: Vec::new(),
-            hash: HashState::new(1),
-            secret: [3; 32],
-            server: Default::default(),
-            limits: Limits::default(),
-            store: None,
-        });
-        let from = ChannelRef { shard: ShardId(1), connection: ConnectionId(1), channel: 1 };
-        let mut few = |number| {
-            let terms =
-                Terms { persistent: true, priority: number, expiration: None, from, number: None };
-            let body = broker.shard.pool.insert(&[b"body"]);
-            Few { body, bytes: 4, targets: Vec::new(), terms, part: Part::Alone }
-        };
-        let [without, first, second, later] = [0, 1, 2, 3].map(&mut few);
-        broker.homes.postponed.push(Postponed::Few(later), Waits::Turn);
-        // There is room for the first. One of those behind it found none, and the second does not overtake that.
-        let mut postponed = BTreeMap::new();
-        broker.enqueue_or_postpone(NOW, first, &mut postponed, &mut out);
-        assert!(postponed.is_empty());
-        postponed.insert(from, 1);
-        broker.homes.postponed.insert(0, Postponed::Few(without), Waits::Turn);
-        broker.enqueue_or_postpone(NOW, second, &mut postponed, &mut out);
-        let order =
-            core::iter::from_fn(|| broker.homes.postponed.pop(from)).map(|found| match found {
-                Postponed::Few(few) => few.terms.priority,
-                _ => 0,
-            });
-        assert_eq!(order.collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

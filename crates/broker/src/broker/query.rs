@@ -99,11 +99,12 @@ impl Broker {
     pub fn oldest_delivery(&self, now: Now) -> Option<OldestDelivery> {
         let (position, queue) =
             self.homes.oldest.found().filter(|_| self.shard.held.unacked > 0)?;
-        self.delivery_at(now, position, queue)
+        let home = self.homes.queues.get(self.homes.slot_of(queue, u32::MAX)? as usize)?;
+        self.journal.delivery_at(now, home.log, position, queue)
     }
 
     /// A slice of the search for it.
-    pub(super) fn work_on_oldest(&mut self) {
+    pub(crate) fn work_on_oldest(&mut self) {
         let homes = &self.homes.queues;
         let queue_at = |place| homes.get(place).map(|home| (home.id, &home.queue));
         self.homes.oldest.work(homes.capacity(), queue_at);

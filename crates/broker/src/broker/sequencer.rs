@@ -1,32 +1,23 @@
 //! The directory's changes: shard 0 orders them, every shard applies them.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_base::{Now, QueueId};
 
 use crate::broker::Broker;
-use crate::channel::At;
 use crate::definitions::{Aftermath, Decided, Decision, stopped};
 use crate::directory::{Applied, Change, Request};
-use crate::home::Home;
-use crate::mail::{Command, Mail, Origin};
+use crate::mail::{Mail, Origin};
 use crate::outbox::{Outbox, Severity};
 use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Why no queue goes to another shard any more.
-fn stays() -> Refusal {
+pub(crate) fn stays() -> Refusal {
     Refusal::new(RefusalKind::Forced, "the broker stops")
 }
 
 impl Broker {
-    /// Asks for a change of the directory: shard 0 decides.
-    pub(crate) fn ask_directory(&self, origin: Origin, request: Request, out: &mut Outbox) {
-        let mail = Mail::Ask { origin, request: Box::new(request) };
-        out.send(self.shard.id, ShardId(0), mail);
-    }
-
     /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
     /// `question`, on shard 0, which is where this must be called.
     pub fn request(&mut self, now: Now, question: u64, request: &Request, out: &mut Outbox) {
@@ -77,7 +68,7 @@ impl Broker {
     }
 
     /// Carries out what waited for the log, if the log has it or never will. Whether it did.
-    fn finish_batch(&mut self, now: Now, out: &mut Outbox) -> bool {
+    pub(crate) fn finish_batch(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some((batch, is_synced)) = self.definitions.take_batch() else { return false };
         let is_over = !batch.is_empty();
         for Decided { origin, mut decision, is_logged } in batch {
@@ -86,7 +77,7 @@ impl Broker {
             }
             if is_logged && !is_synced {
                 if let Origin::Migration { shard, queue } = origin {
-                    self.tell_undecided(shard, queue, out);
+                    self.home().tell_undecided(shard, queue, out);
                 }
                 decision = Decision::Answer(Err(stopped()));
             }
@@ -95,7 +86,13 @@ impl Broker {
         is_over
     }
 
-    fn carry_out(&mut self, now: Now, origin: Origin, decision: Decision, out: &mut Outbox) {
+    pub(crate) fn carry_out(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        decision: Decision,
+        out: &mut Outbox,
+    ) {
         let result = match decision {
             Decision::Answer(result) => result,
             Decision::Change(change) => {
@@ -137,7 +134,7 @@ impl Broker {
     /// As much as one slice may cost goes, on every shard: a part of what was deleted first, or all of
     /// several things that had little. Nothing while decisions wait for the log, which hold for the
     /// directory as it is.
-    fn clear_some(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn clear_some(&mut self, now: Now, out: &mut Outbox) {
         let mut budget = self.directory.slice_looks();
         while budget > 0
             && let Some(number) = self.definitions.next_slice()
@@ -163,13 +160,13 @@ impl Broker {
     }
 
     /// One of the things that a deletion waits for is over.
-    fn deleted_in_part(&mut self, now: Now, number: u64, out: &mut Outbox) {
+    pub(crate) fn deleted_in_part(&mut self, now: Now, number: u64, out: &mut Outbox) {
         if let Some(origin) = self.definitions.one_less(number) {
             self.answer(now, origin, Ok(None), out);
         }
     }
 
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         now: Now,
         origin: Origin,
@@ -196,7 +193,7 @@ impl Broker {
         // What died before the change is routed as it was then, or a queue that goes with the
         // consumer that rejected a message would take its dead-letter exchange along.
         for _ in 0..8 {
-            if !self.route_dead_letters(now, out) {
+            if !self.home().route_dead_letters(now, out) {
                 break;
             }
         }
@@ -206,21 +203,21 @@ impl Broker {
         }
         for id in applied.queues_created {
             if let Some(place) = self.directory.queue_place_by_id(id) {
-                self.make_home(now, place as usize, out);
+                self.home().make_home(now, place as usize, out);
             }
         }
         for info in applied.queues_deleted {
-            self.home_deleted(now, &info, applied.goes_in_slices, out);
+            self.home().home_deleted(now, &info, applied.goes_in_slices, out);
             self.rest_over(now, info.id, out);
         }
         for id in applied.holdings_dropped {
-            self.drop_holding(id);
+            self.home().drop_holding(id);
         }
         if let Some((info, id)) = applied.queue_moved {
             self.queue_moved(now, &info, id, out);
         }
         if let Some(vhost) = applied.vhost_deleted {
-            self.close_connections(
+            self.session().close_connections(
                 now,
                 |connection| connection.vhost == vhost,
                 "vhost is deleted",
@@ -228,7 +225,7 @@ impl Broker {
             );
         }
         if let Some(user) = applied.user_deleted {
-            self.close_connections(
+            self.session().close_connections(
                 now,
                 |connection| *connection.user == *user,
                 "user is deleted",
@@ -238,40 +235,13 @@ impl Broker {
         let Applied { goes_in_slices, looks, exchanges_left, .. } = applied;
         Aftermath { goes_in_slices, looks, exchanges_left }
     }
-
-    /// If the home of the queue at this place of the directory is here, it comes into being.
-    pub(crate) fn make_home(&mut self, now: Now, place: usize, out: &mut Outbox) {
-        let Some(info) = self.directory.queue_at(place) else { return };
-        if info.home != self.shard.id {
-            return;
-        }
-        let mut home = Home::new(now, info);
-        if let Some(recorder) = &self.homes.recorder {
-            home.queue.record_to(now, info.settings(), recorder);
-        }
-        home.weigh(&mut self.shard);
-        if info.durable {
-            self.journal.name(0);
-        }
-        self.tell_strategy(info, out);
-        let id = info.id;
-        let slot = self.homes.queues.insert(home) as u32;
-        self.directory.note_slot(place, slot);
-        let homes = &self.homes.queues;
-        self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
-        self.shard.counters.queues_created += 1;
-        self.pump(now, slot, out);
-    }
-
-    /// Asks the home of a queue; the channel's pending question must be set before.
-    pub(crate) fn ask_home(&self, at: At, queue: QueueId, command: Command, out: &mut Outbox) {
-        out.own.push(Mail::Command { from: at.channel, queue, command });
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use alloc::vec::Vec;
+
+    use lepus_base::ShardId;
 
     use super::*;
     use crate::directory::Directory;

@@ -29,7 +29,11 @@ impl Broker {
             let (id, total) = (home.id, home.queue.totals().published);
             let messages = self.homes.queue_looks.look(now.instant, place, (id, total), with_idle);
             if let Some(messages) = messages {
-                found.push(QueueTraffic { queue: id, movable: self.may_move(now, id), messages });
+                found.push(QueueTraffic {
+                    queue: id,
+                    movable: self.home().may_move(now, id),
+                    messages,
+                });
             }
         }
         found

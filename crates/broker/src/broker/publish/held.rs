@@ -2,27 +2,22 @@
 
 use alloc::format;
 
-use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{Now, QueueId};
+use lepus_base::Now;
 
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish};
-use crate::directory::too_far;
-use crate::journal::LogSet;
 use crate::outbox::Outbox;
-use crate::properties::owned_headers;
-use crate::publish::{Checked, Served, delay_of};
+use crate::publish::{Checked, Served};
 use crate::refusal::{Refusal, RefusalKind};
-use crate::routing_keys::RoutingKeys;
 use crate::session::Publish;
 
 /// The part of the memory that a connection's transactions may hold while it is short.
-const TX_PART: usize = 16;
+pub(crate) const TX_PART: usize = 16;
 
 impl Broker {
     /// Keeps a publish for the commit. While memory is short its client is held back as others are,
     /// unless its transactions are a good part of what takes it: nobody else could give that back.
-    pub(super) fn hold_publish(
+    pub(crate) fn hold_publish(
         &mut self,
         at: At,
         publish: &Publish<'_>,
@@ -76,66 +71,5 @@ impl Broker {
             body: &held.body,
         };
         self.route_and_publish(now, at, &publish, Checked::held(held, has_room), out)
-    }
-
-    /// Logs of this shard that may have something of a message that reaches the queues that were counted
-    /// last.
-    pub(crate) fn logs_of_routes(&self) -> LogSet {
-        let own = self.shard.id;
-        if self.journal.len() == 1 || !self.shard.routes.is_cacheable() {
-            // Chance may decide anew, or it is held back here.
-            return LogSet::ALL;
-        }
-        let mut logs = LogSet::default();
-        for route in self.shard.routes.as_slice().iter().filter(|route| route.home == own) {
-            self.log_of(route.queue).into_iter().for_each(|log| logs.add(log));
-        }
-        logs
-    }
-
-    /// Counts the queues that a held publish reaches, by shard. Whether another one with the same
-    /// exchange and key reaches the same ones.
-    ///
-    /// # Errors
-    /// 406 where routing it takes more steps than a message may.
-    pub(crate) fn count_queues(
-        &mut self,
-        at: At,
-        held: &HeldPublish,
-        queues: &mut [usize],
-    ) -> Result<bool, Refusal> {
-        queues.fill(0);
-        let keys = RoutingKeys { first: &held.routing_key, further: &held.extra_keys };
-        if !self.find_routes(at.vhost, &held.exchange, keys, &held.properties) {
-            return Err(too_far(&held.exchange, self.shard.routes.steps_max()));
-        }
-        for route in self.shard.routes.as_slice() {
-            queues[route.home.index()] += 1;
-        }
-        let exchange = self.directory.exchange(at.vhost, &held.exchange);
-        if let Some(id) = exchange.and_then(|exchange| exchange.holding) {
-            self.check_release(held, id)?;
-            // It is logged here if it is held back, and there if not.
-            queues[self.shard.id.index()] += 1;
-            return Ok(false);
-        }
-        Ok(self.shard.routes.is_cacheable() && held.extra_keys.is_empty())
-    }
-
-    /// Whether a held publish that was routed last can be passed on when the delayed exchange that it names has held it
-    /// back, if that is to do so.
-    ///
-    /// # Errors
-    /// 406 where it never could.
-    fn check_release(&mut self, held: &HeldPublish, id: QueueId) -> Result<(), Refusal> {
-        let properties = PropertiesRef(&held.properties);
-        let is_delayed = delay_of(&owned_headers(properties)).is_ok_and(|delay| delay.is_some());
-        if !is_delayed {
-            return Ok(());
-        }
-        match self.segments_to_hold_back(id, &held.view(), properties.is_persistent()) {
-            Err(bytes) => Served::NeverReleased(bytes).check(&held.exchange),
-            Ok(_) => Ok(()),
-        }
     }
 }

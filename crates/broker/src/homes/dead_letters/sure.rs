@@ -7,21 +7,21 @@ use alloc::vec;
 use lepus_base::{Now, QueueId};
 
 use super::{cost_of, terms_of};
-use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{DeadLetter, End, FirstHeld, Posted, Slice, Then, sure_letters_of};
 use crate::directory::QueueInfo;
 use crate::effort::TARGETS_AT_ONCE_MAX;
+use crate::homes::HomeSide;
 use crate::journal::{LogSet, Need, Room};
 use crate::mail::{Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::timers::Timer;
 
-impl Broker {
+impl HomeSide<'_> {
     /// Sends a letter that must arrive to the queues that have yet to get it, each by itself: so it is
     /// known which of them has it. What that cost, in queues.
-    pub(super) fn send_surely(
+    pub(crate) fn send_surely(
         &mut self,
         now: Now,
         mut letter: DeadLetter,
@@ -47,7 +47,7 @@ impl Broker {
         }
         let mut asked = 0;
         while asked < TARGETS_AT_ONCE_MAX
-            && self.conditions(out).may_pass_on()
+            && self.shard.conditions(&self.journal, out).may_pass_on()
             && let Some(queue) = self.homes.dead_letters.next_to_ask(&mut letter)
         {
             asked += 1;
@@ -62,7 +62,7 @@ impl Broker {
                 }
             }
         }
-        let max = self.waiting_bytes_max();
+        let max = self.shard.waiting_bytes_max();
         match self.homes.dead_letters.end_slice(letter, max) {
             // More than fits into a slice: that ends it.
             Slice::More => cost + TARGETS_AT_ONCE_MAX,
@@ -75,7 +75,7 @@ impl Broker {
     }
 
     /// Puts a letter into one queue.
-    fn post(
+    pub(crate) fn post(
         &mut self,
         now: Now,
         letter: &DeadLetter,
@@ -116,7 +116,7 @@ impl Broker {
     }
 
     /// All queues have said what they do with a letter: it has arrived, or waits for another attempt.
-    pub(super) fn end_attempt(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) {
+    pub(crate) fn end_attempt(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) {
         match self.homes.dead_letters.end_attempt(letter) {
             End::Lacks(letter, need, queue) => self.wait_anew(letter, need, queue),
             End::Held(first) => self.letter_held(now, first, out),
@@ -125,14 +125,15 @@ impl Broker {
     }
 
     /// A letter waits for room for a queue, which may be gone or in another log since it was asked for.
-    fn wait_anew(&mut self, letter: DeadLetter, need: Need, queue: QueueId) {
+    pub(crate) fn wait_anew(&mut self, letter: DeadLetter, need: Need, queue: QueueId) {
         let target = self.directory.id_now(queue);
         if self.directory.queue_by_id(target).is_none() {
             return self.homes.dead_letters.look_anew(letter);
         }
         let mut logs = LogSet::default();
         self.log_of(target).into_iter().for_each(|log| logs.add(log));
-        let home = self.home_slot(target, u32::MAX).map(|slot| &self.homes.queues[slot as usize]);
+        let home =
+            self.homes.slot_of(target, u32::MAX).map(|slot| &self.homes.queues[slot as usize]);
         if home.is_some_and(|home| !home.queue.is_durable()) {
             // There may be memory for it since it was asked for.
             self.homes.spilling.insert(target);
@@ -142,23 +143,23 @@ impl Broker {
     }
 
     /// A letter waits for another attempt, which may be the first one of its queue.
-    fn letter_held(&mut self, now: Now, first: Option<FirstHeld>, out: &mut Outbox) {
+    pub(crate) fn letter_held(&mut self, now: Now, first: Option<FirstHeld>, out: &mut Outbox) {
         let Some(FirstHeld { queue, why, pause }) = first else { return };
         self.shard.timers.arm(now.instant + pause, Timer::Letters(queue));
         let text = format!(
             "dead letters of {} wait there: {why}; they are tried again",
-            self.describe_queue(queue)
+            self.directory.describe_queue(queue)
         );
         out.log(Severity::Warning, "dead-letters-wait", text);
     }
 
-    fn tell_too_large(&self, queue: QueueId, bytes: usize, out: &mut Outbox) {
+    pub(crate) fn tell_too_large(&self, queue: QueueId, bytes: usize, out: &mut Outbox) {
         let text = format!(
             "a dead letter of {} takes {bytes} bytes in the log, more than may ever be stored while \
              it holds the message itself: it stays there and holds up those behind it until the \
              queue is deleted, its dead-letter exchange leads elsewhere, or store.bytes_max is \
              raised",
-            self.describe_queue(queue)
+            self.directory.describe_queue(queue)
         );
         out.log(Severity::Warning, "dead-letter-too-large", text);
     }
@@ -171,7 +172,7 @@ impl Broker {
     }
 
     /// The pause of a queue's letters is over.
-    pub(in crate::broker) fn letters_due(&mut self, now: Now, queue: QueueId) {
+    pub(crate) fn letters_due(&mut self, now: Now, queue: QueueId) {
         if let Some(pause) = self.homes.dead_letters.pause_over(queue) {
             self.shard.timers.arm(now.instant + pause, Timer::Letters(queue));
         }
@@ -185,7 +186,7 @@ impl Broker {
             let text = format!(
                 "dead letters of {} are sent at most once: at-least-once needs a dead-letter \
                  exchange and x-overflow reject-publish",
-                self.describe_queue(info.id)
+                self.directory.describe_queue(info.id)
             );
             out.log(Severity::Warning, "dead-letter-strategy", text);
         }

@@ -4,10 +4,10 @@ use alloc::format;
 
 use lepus_base::{Instant, Now, QueueId};
 
-use super::Broker;
 use crate::delivery::QueueSink;
 use crate::directory::{QueueInfo, Request};
 use crate::home::Home;
+use crate::homes::HomeSide;
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;
@@ -17,51 +17,17 @@ use crate::queue::{
 };
 use crate::refusal::{Refusal, RefusalKind};
 use crate::remote::RemoteConsumer;
-use crate::timers::Timer;
 
 /// Deliveries made in one go before other work gets its turn.
-const DISPATCH_BUDGET: usize = 256;
+pub(crate) const DISPATCH_BUDGET: usize = 256;
+
 /// Entries released or expired in one slice of work.
-const WORK_BUDGET: usize = 512;
+pub(crate) const WORK_BUDGET: usize = 512;
 
-/// Timers that may be there for nothing before they are swept out.
-const IDLE_TIMERS_MAX: usize = 4096;
-
-impl Broker {
-    /// Sweeps out the timers of connections and queues that are gone, when they are many.
-    pub(crate) fn sweep_timers(&mut self) {
-        let (connections, homes) = (&self.sessions.connections, &self.homes.queues);
-        let awaited = connections.len() + homes.len();
-        if self.shard.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
-            return;
-        }
-        self.shard.timers.sweep(|at, timer| match timer {
-            Timer::Connection(slot, id) => connections
-                .get(slot as usize)
-                .is_some_and(|connection| connection.id == id && connection.armed == at),
-            Timer::Queue(slot, id) => {
-                homes.get(slot as usize).is_some_and(|home| home.id == id && home.is_armed_for(at))
-            }
-            Timer::Letters(_)
-            | Timer::Looks
-            | Timer::Oldest
-            | Timer::UnreadReplies
-            | Timer::Trim
-            | Timer::Tables => true,
-        });
-    }
-
-    /// Where a queue of this shard is.
-    pub(crate) fn home_slot(&self, queue: QueueId, hint: u32) -> Option<u32> {
-        match self.homes.queues.get(hint as usize) {
-            Some(home) if home.id == queue => Some(hint),
-            _ => self.homes.slots.find(queue, |slot| self.homes.queues[slot as usize].id),
-        }
-    }
-
+impl HomeSide<'_> {
     /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
     pub(crate) fn log_of(&self, queue: QueueId) -> Option<u16> {
-        match self.home_slot(queue, u32::MAX) {
+        match self.homes.slot_of(queue, u32::MAX) {
             Some(slot) => Some(self.homes.queues[slot as usize].log),
             // One that is yet to come gets its messages in the shard's own log.
             None => self.directory.queue_by_id(queue).map(|_| 0),
@@ -221,10 +187,10 @@ impl Broker {
         out: &mut Outbox,
     ) -> Option<u32> {
         if let Command::Barrier = command {
-            self.reply(from, queue, Reply::Passed, out);
+            self.shard.reply(from, queue, Reply::Passed, out);
             return None;
         }
-        let Some(slot) = self.home_slot(queue, u32::MAX) else {
+        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else {
             return self.forward_command(now, from, queue, command, out);
         };
         if self.homes.queues[slot as usize].awaits_deletion() {
@@ -243,7 +209,7 @@ impl Broker {
                     ready: queue_state.ready(),
                     consumers: queue_state.consumer_count(),
                 };
-                self.reply(from, queue, reply, out);
+                self.shard.reply(from, queue, reply, out);
                 None
             }
             Command::Subscribe { consumer, governed } => {
@@ -258,7 +224,7 @@ impl Broker {
                 let count = self.with_queue(now, slot, out, |queue, sink| {
                     queue.apply(now, command::Purge {}, sink)
                 });
-                self.reply(from, queue, Reply::Purged(count), out);
+                self.shard.reply(from, queue, Reply::Purged(count), out);
                 Some(slot)
             }
             Command::Delete { if_unused, if_empty } => {
@@ -271,9 +237,9 @@ impl Broker {
                     None
                 };
                 if let Some(why) = refusal {
-                    let text = format!("{} {why}", self.describe_queue(queue));
+                    let text = format!("{} {why}", self.directory.describe_queue(queue));
                     let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
-                    self.reply(from, queue, Reply::Refused(refusal), out);
+                    self.shard.reply(from, queue, Reply::Refused(refusal), out);
                     return None;
                 }
                 let ready = state.ready();
@@ -285,7 +251,7 @@ impl Broker {
     }
 
     /// A question to a queue that is not here: it moved, or it is gone.
-    fn forward_command(
+    pub(crate) fn forward_command(
         &mut self,
         now: Now,
         from: ChannelRef,
@@ -305,26 +271,12 @@ impl Broker {
                 self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
             }
             Some(_) if queue != old => return self.command(now, from, queue, command, out),
-            _ => self.reply(from, old, Reply::Gone, out),
+            _ => self.shard.reply(from, old, Reply::Gone, out),
         }
         None
     }
 
-    /// `queue 'q' in vhost '/'`.
-    pub(crate) fn describe_queue(&self, queue: QueueId) -> alloc::string::String {
-        match self.directory.queue_by_id(queue) {
-            Some(info) => {
-                format!(
-                    "queue '{}' in vhost '{}'",
-                    info.name(),
-                    self.directory.vhost_name(info.vhost)
-                )
-            }
-            None => format!("queue {}", queue.0),
-        }
-    }
-
-    fn subscribe(
+    pub(crate) fn subscribe(
         &mut self,
         now: Now,
         from: ChannelRef,
@@ -355,19 +307,19 @@ impl Broker {
                     };
                     self.homes.remote.consumers.insert(key, remote);
                 }
-                self.reply(from, id, Reply::Subscribed { handle, slot }, out);
+                self.shard.reply(from, id, Reply::Subscribed { handle, slot }, out);
                 Some(slot)
             }
             Err(_) => {
-                let text = format!("{} in exclusive use", self.describe_queue(id));
+                let text = format!("{} in exclusive use", self.directory.describe_queue(id));
                 let refusal = Refusal::new(RefusalKind::AccessRefused, text);
-                self.reply(from, id, Reply::Refused(refusal), out);
+                self.shard.reply(from, id, Reply::Refused(refusal), out);
                 None
             }
         }
     }
 
-    fn cancel(
+    pub(crate) fn cancel(
         &mut self,
         now: Now,
         from: ChannelRef,
@@ -385,11 +337,18 @@ impl Broker {
             self.delete_home(slot, Some((from, Reply::Cancelled)), out);
             return None;
         }
-        self.reply(from, id, Reply::Cancelled, out);
+        self.shard.reply(from, id, Reply::Cancelled, out);
         Some(slot)
     }
 
-    fn get(&mut self, now: Now, from: ChannelRef, slot: u32, no_ack: bool, out: &mut Outbox) {
+    pub(crate) fn get(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        slot: u32,
+        no_ack: bool,
+        out: &mut Outbox,
+    ) {
         let id = self.homes.queues[slot as usize].id;
         if self.homes.queues[slot as usize].queue.is_held() {
             self.shard.backpressure.try_next_turn(from, id, Command::Get { no_ack });
@@ -399,7 +358,7 @@ impl Broker {
             queue.apply(now, command::TakeHead { no_ack }, sink)
         });
         match head {
-            Get::Empty => self.reply(from, id, Reply::GotNothing, out),
+            Get::Empty => self.shard.reply(from, id, Reply::GotNothing, out),
             Get::Again if self.homes.queues[slot as usize].queue.is_waiting() => {
                 self.shard.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
             }
@@ -410,7 +369,14 @@ impl Broker {
         }
     }
 
-    fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
+    pub(crate) fn reply_got(
+        &mut self,
+        now: Now,
+        to: ChannelRef,
+        slot: u32,
+        got: Got,
+        out: &mut Outbox,
+    ) {
         let (queue, log) =
             (self.homes.queues[slot as usize].id, self.homes.queues[slot as usize].log);
         // A copy: what the log has in memory may go with the next operation.
@@ -423,8 +389,18 @@ impl Broker {
         if to.shard == self.shard.id {
             let home = self.shard.id;
             let stored = body.map(|body| (body, &pool));
-            if self.got(to, queue, slot, home, got.delivery, got.remaining, &view, stored, out)
-                && let Some(body) = body
+            if self.sessions.got(
+                &mut self.shard,
+                to,
+                queue,
+                slot,
+                home,
+                got.delivery,
+                got.remaining,
+                &view,
+                stored,
+                out,
+            ) && let Some(body) = body
             {
                 pool.retain(body);
             }
@@ -454,7 +430,7 @@ impl Broker {
             });
         }
         if to.shard == self.shard.id {
-            self.reply(to, queue, Reply::Fetched, out);
+            self.shard.reply(to, queue, Reply::Fetched, out);
         }
     }
 
@@ -469,7 +445,7 @@ impl Broker {
         let id = home.id;
         home.begin_deletion(answer);
         let origin = Origin::Home { shard: self.shard.id, queue: id };
-        self.ask_directory(origin, Request::DeleteQueue { id }, out);
+        self.shard.ask_directory(origin, Request::DeleteQueue { id }, out);
     }
 
     /// The directory refuses to delete a queue whose home is here: it stays. One that is due to go
@@ -481,19 +457,20 @@ impl Broker {
         refusal: &Refusal,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
+        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
         let home = &mut self.homes.queues[slot as usize];
         let Some(dying) = home.end_deletion(now) else { return };
-        let text = format!("{} stays for now: {}", self.describe_queue(queue), refusal.text);
+        let text =
+            format!("{} stays for now: {}", self.directory.describe_queue(queue), refusal.text);
         out.log(Severity::Warning, "queue-not-deleted", text);
         for (to, reply) in dying.answers {
             // Who cancelled the last consumer has done that.
             let is_done = reply == Reply::Cancelled;
             let reply = if is_done { reply } else { Reply::Refused(refusal.clone()) };
-            self.reply(to, queue, reply, out);
+            self.shard.reply(to, queue, reply, out);
         }
         for from in dying.commands {
-            self.reply(from, queue, Reply::Refused(refusal.clone()), out);
+            self.shard.reply(from, queue, Reply::Refused(refusal.clone()), out);
         }
         self.list_work(slot);
         self.pump(now, slot, out);
@@ -529,7 +506,7 @@ impl Broker {
         // Who deleted it hears that first, should it consume from it on the same channel.
         if !goes_in_slices {
             for (to, reply) in answers {
-                self.reply(to, info.id, reply, out);
+                self.shard.reply(to, info.id, reply, out);
             }
         } else if !answers.is_empty() {
             self.homes.leaving.insert(info.id, answers);
@@ -540,7 +517,7 @@ impl Broker {
     /// A queue that had its home here is gone with all its bindings.
     pub(crate) fn deletion_over(&mut self, queue: QueueId, out: &mut Outbox) {
         for (to, reply) in self.homes.leaving.remove(&queue).unwrap_or_default() {
-            self.reply(to, queue, reply, out);
+            self.shard.reply(to, queue, reply, out);
         }
     }
 
@@ -556,30 +533,13 @@ impl Broker {
         out: &mut Outbox,
     ) -> Option<u32> {
         // A queue that is gone has nothing left to settle; the channel's credit returns anyway.
-        let home = self.home_slot(queue, hint)?;
+        let home = self.homes.slot_of(queue, hint)?;
         if slot != NO_SLOT {
             self.with_queue(now, home, out, |queue, sink| {
                 queue.apply(now, command::Settle { slot, seq: sequence, outcome }, sink)
             });
         }
         Some(home)
-    }
-
-    /// A consumer of this shard waited for room and may go on.
-    pub(crate) fn resume_here(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        hint: u32,
-        key: ConsumerKey,
-        out: &mut Outbox,
-    ) {
-        let Some((_, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
-            return;
-        };
-        if let Some(handle) = connection.subscription(key).and_then(|found| found.handle) {
-            self.resume_consumer(now, (queue, hint), handle, out);
-        }
     }
 
     /// The same of one on another shard.
@@ -595,14 +555,14 @@ impl Broker {
         }
     }
 
-    fn resume_consumer(
+    pub(crate) fn resume_consumer(
         &mut self,
         now: Now,
         (queue, hint): (QueueId, u32),
         handle: ConsumerHandle,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.home_slot(queue, hint) else { return };
+        let Some(slot) = self.homes.slot_of(queue, hint) else { return };
         let queue = &mut self.homes.queues[slot as usize].queue;
         queue.apply(now, command::Resume { handle }, &mut NoSink);
         self.pump(now, slot, out);

@@ -6,20 +6,19 @@ use alloc::vec::Vec;
 use lepus_base::{ConnectionId, Now, QueueId};
 
 use super::answer::return_late;
-use crate::broker::Broker;
 use crate::channel::{At, Ending, Pending};
 use crate::directory::Request;
 use crate::ends::{End, Parting};
 use crate::mail::consumer_key;
-use crate::mail::{ChannelRef, Mail, Origin};
+use crate::mail::{ChannelRef, Origin};
 use crate::outbox::Outbox;
-use crate::queue::Orphans;
+use crate::sessions::SessionSide;
 
 /// Consumers of deleted queues that are cancelled at once where their channel has no room for one
 /// more.
-const ORPHANS_AT_ONCE_MAX: usize = 1024;
+pub(crate) const ORPHANS_AT_ONCE_MAX: usize = 1024;
 
-impl Broker {
+impl SessionSide<'_> {
     /// Slices of what ends.
     pub(crate) fn work_on_ends(&mut self, now: Now, out: &mut Outbox) {
         self.sessions.ends.renew();
@@ -30,7 +29,7 @@ impl Broker {
     }
 
     /// A slice of one end.
-    fn go_on_ending(&mut self, now: Now, mut end: End, out: &mut Outbox) {
+    pub(crate) fn go_on_ending(&mut self, now: Now, mut end: End, out: &mut Outbox) {
         let enough = self.sessions.ends.begin_slice();
         while self.sessions.ends.take_step(enough) {
             let is_done = match &mut end {
@@ -45,7 +44,7 @@ impl Broker {
     }
 
     /// Takes steps for `work` on something that ends, as far as there are some left.
-    pub(super) fn with_end_steps(&mut self, work: impl FnOnce(&mut Broker, &mut usize)) {
+    pub(crate) fn with_end_steps(&mut self, work: impl FnOnce(&mut Self, &mut usize)) {
         let before = self.sessions.ends.steps();
         let mut steps = before;
         work(self, &mut steps);
@@ -61,7 +60,13 @@ impl Broker {
     }
 
     /// Asks the home of a channel's next consumer to remove it. Whether there was none left.
-    fn ask_next_cancel(&mut self, now: Now, at: At, next: &mut usize, out: &mut Outbox) -> bool {
+    pub(crate) fn ask_next_cancel(
+        &mut self,
+        now: Now,
+        at: At,
+        next: &mut usize,
+        out: &mut Outbox,
+    ) -> bool {
         let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
             return true;
         };
@@ -123,7 +128,7 @@ impl Broker {
 
     /// Ends the next channel of a connection, or its next exclusive queue. Whether there was none
     /// left.
-    fn end_next(&mut self, now: Now, parting: &mut Parting, out: &mut Outbox) -> bool {
+    pub(crate) fn end_next(&mut self, now: Now, parting: &mut Parting, out: &mut Outbox) -> bool {
         let (slot, id) = parting.connection();
         let Some(connection) = self.sessions.connection_at(slot, id) else { return true };
         if let Some(key) = parting.next_channel(&connection.channels) {
@@ -132,7 +137,7 @@ impl Broker {
         }
         if let Some(queue) = parting.next_queue() {
             let origin = Origin::Ending { shard: self.shard.id, connection: id };
-            self.ask_directory(origin, Request::DeleteQueue { id: queue }, out);
+            self.shard.ask_directory(origin, Request::DeleteQueue { id: queue }, out);
             return false;
         }
         self.cleaned(now, slot, out);
@@ -140,7 +145,7 @@ impl Broker {
     }
 
     /// Ends one channel because its connection ends.
-    fn end_with_connection(
+    pub(crate) fn end_with_connection(
         &mut self,
         now: Now,
         slot: u32,
@@ -167,12 +172,12 @@ impl Broker {
 
     /// What was said on a channel before the end of its connection still holds: the end stands
     /// behind it.
-    fn end_behind_parked(&mut self, at: At) {
+    pub(crate) fn end_behind_parked(&mut self, at: At) {
         let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
             return;
         };
         if connection.park_end(at.channel.channel) {
-            self.unpark(at.slot, at.channel);
+            self.sessions.unpark(at.slot, at.channel);
         }
     }
 
@@ -189,51 +194,6 @@ impl Broker {
         if found.ending.is_none() {
             self.end_channel(now, At { slot, channel, vhost }, Ending::ByConnection, out);
         }
-    }
-
-    /// Tells consumers that their queue is gone.
-    pub(crate) fn tell_cancelled(&mut self, queue: QueueId, orphans: Orphans, out: &mut Outbox) {
-        if !orphans.is_empty() {
-            self.shard.job_bytes += orphans.memory_bytes();
-            self.go_on_telling(queue, orphans, out);
-        }
-    }
-
-    /// Slices of telling consumers that their queues are gone.
-    pub(crate) fn work_on_orphans(&mut self, out: &mut Outbox) {
-        self.homes.orphans.renew();
-        while let Some((queue, orphans)) = self.homes.orphans.next() {
-            self.go_on_telling(queue, orphans, out);
-        }
-        self.homes.orphans.renew();
-    }
-
-    fn go_on_telling(&mut self, queue: QueueId, mut orphans: Orphans, out: &mut Outbox) {
-        let enough = self.homes.orphans.begin_slice();
-        while self.homes.orphans.take_step(enough) {
-            if self.tell_next_cancelled(queue, &mut orphans, out) {
-                return;
-            }
-        }
-        self.homes.orphans.put_off((queue, orphans));
-    }
-
-    /// Tells the next consumer that its queue is gone. Whether none is left.
-    fn tell_next_cancelled(
-        &mut self,
-        queue: QueueId,
-        orphans: &mut Orphans,
-        out: &mut Outbox,
-    ) -> bool {
-        if let Some(consumer) = orphans.step() {
-            self.forget_remote(consumer.key, queue, out);
-            let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
-            out.send(self.shard.id, consumer.shard, mail);
-        }
-        if orphans.is_empty() {
-            self.shard.job_bytes -= orphans.memory_bytes();
-        }
-        orphans.is_empty()
     }
 
     /// A consumer's tag is wanted for another one, or there is no room for one more on the channel:

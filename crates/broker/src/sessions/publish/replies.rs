@@ -7,23 +7,23 @@ use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, ShardId};
 
-use super::view_of;
-use crate::broker::Broker;
 use crate::channel::At;
 use crate::mail::{ChannelRef, Mail, Receipt, report};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::publish::Checked;
+use crate::publish::view_of;
 use crate::reply_to::{address, is_reply_address};
 use crate::routing_keys::RoutingKeys;
 use crate::session::Publish;
+use crate::sessions::SessionSide;
 
 /// Bytes of an address behind a message in a batch of mail.
-const ADDRESS_BYTES: usize = 18;
+pub(crate) const ADDRESS_BYTES: usize = 18;
 
 /// The addresses among the keys of one message.
 #[derive(Debug, Default)]
-pub(super) struct Addressed {
+pub(crate) struct Addressed {
     /// Whether a channel of this shard got it.
     pub is_answered: bool,
     /// Channels of other shards.
@@ -32,13 +32,13 @@ pub(super) struct Addressed {
 
 impl Addressed {
     /// Whether the message is on its way to other shards, which say whether anybody got it.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         !self.is_answered && !self.far.is_empty()
     }
 }
 
 /// The rest of the way of a direct reply.
-struct Way<'a> {
+pub(crate) struct Way<'a> {
     /// Where it goes.
     to: &'a [ChannelRef],
     /// The publisher's channel.
@@ -47,9 +47,40 @@ struct Way<'a> {
     mandatory: bool,
 }
 
-impl Broker {
+/// Mails a direct reply to the shard of the first address, with the others behind it.
+pub(crate) fn send_reply(way: &Way<'_>, view: &MessageView<'_>, out: &mut Outbox) {
+    let Some((&to, rest)) = way.to.split_first() else { return };
+    let batch = &mut out.mail[to.shard.index()];
+    let message = view.append_packed(&mut batch.bytes);
+    for to in rest {
+        batch.bytes.extend_from_slice(&to.shard.0.to_le_bytes());
+        batch.bytes.extend_from_slice(&to.connection.0.to_le_bytes());
+        batch.bytes.extend_from_slice(&to.channel.to_le_bytes());
+    }
+    batch.items.push(Mail::DeliverReply {
+        to,
+        message,
+        further: rest.len() as u32,
+        from: way.from,
+        number: way.number,
+        mandatory: way.mandatory,
+    });
+}
+
+pub(crate) fn read_address(bytes: &[u8; ADDRESS_BYTES]) -> ChannelRef {
+    let number = |range: core::ops::Range<usize>| {
+        bytes[range].iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte))
+    };
+    ChannelRef {
+        shard: ShardId(number(0..2) as u16),
+        connection: ConnectionId(number(2..10)),
+        channel: number(10..18),
+    }
+}
+
+impl SessionSide<'_> {
     /// Publishes a message to one address.
-    pub(super) fn publish_reply(
+    pub(crate) fn publish_reply(
         &mut self,
         at: At,
         publish: &Publish<'_>,
@@ -72,7 +103,7 @@ impl Broker {
     }
 
     /// Sends a message with several keys to the reply consumers of this shard among them.
-    pub(super) fn copy_to_replies(
+    pub(crate) fn copy_to_replies(
         &mut self,
         publish: &Publish<'_>,
         checked: &Checked<'_>,
@@ -99,7 +130,7 @@ impl Broker {
 
     /// Sends a message with several keys to the reply consumers of other shards. `is_reached` says
     /// that somebody has it already; if not, they tell whether anybody got it.
-    pub(super) fn copy_to_far_replies(
+    pub(crate) fn copy_to_far_replies(
         &mut self,
         at: At,
         publish: &Publish<'_>,
@@ -121,7 +152,7 @@ impl Broker {
     }
 
     /// Sends a message to reply consumers of other shards that nobody else gets.
-    fn ask_for_listeners(
+    pub(crate) fn ask_for_listeners(
         &mut self,
         at: At,
         publish: &Publish<'_>,
@@ -136,7 +167,7 @@ impl Broker {
         self.open_number(at, number, 1, Receipt::Taken);
     }
 
-    fn touch_replies(&mut self, at: At, to: &[ChannelRef]) {
+    pub(crate) fn touch_replies(&mut self, at: At, to: &[ChannelRef]) {
         for to in to {
             self.sessions.connections[at.slot as usize].touch(to.shard);
         }
@@ -200,36 +231,5 @@ impl Broker {
             body: view.body,
         };
         self.unroutable(at, &publish, view.properties, out);
-    }
-}
-
-/// Mails a direct reply to the shard of the first address, with the others behind it.
-fn send_reply(way: &Way<'_>, view: &MessageView<'_>, out: &mut Outbox) {
-    let Some((&to, rest)) = way.to.split_first() else { return };
-    let batch = &mut out.mail[to.shard.index()];
-    let message = view.append_packed(&mut batch.bytes);
-    for to in rest {
-        batch.bytes.extend_from_slice(&to.shard.0.to_le_bytes());
-        batch.bytes.extend_from_slice(&to.connection.0.to_le_bytes());
-        batch.bytes.extend_from_slice(&to.channel.to_le_bytes());
-    }
-    batch.items.push(Mail::DeliverReply {
-        to,
-        message,
-        further: rest.len() as u32,
-        from: way.from,
-        number: way.number,
-        mandatory: way.mandatory,
-    });
-}
-
-fn read_address(bytes: &[u8; ADDRESS_BYTES]) -> ChannelRef {
-    let number = |range: core::ops::Range<usize>| {
-        bytes[range].iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte))
-    };
-    ChannelRef {
-        shard: ShardId(number(0..2) as u16),
-        connection: ConnectionId(number(2..10)),
-        channel: number(10..18),
     }
 }

@@ -7,7 +7,6 @@ use alloc::string::{String, ToString};
 use lepus_base::{QueueId, ShardId};
 
 use crate::binding::Destination;
-use crate::broker::Broker;
 use crate::channel::{At, Pending};
 use crate::directory::{Access, Checked, Request, Resource, check_not_default, clean_name};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
@@ -18,10 +17,67 @@ use crate::session::{
     Answer, Arguments, Asked, BindExchange, BindQueue, DeclareExchange, DeclareQueue, Done,
     Operation,
 };
+use crate::sessions::SessionSide;
 
 type Outcome = Result<(), Refusal>;
 
-impl Broker {
+/// A binding that is asked for.
+pub(crate) struct Binding<'a> {
+    at: At,
+    source: &'a str,
+    destination: Destination,
+    routing_key: String,
+    arguments: Arguments<'a>,
+}
+
+pub(crate) fn bind_exchange<'a>(at: At, bind: &BindExchange<'a>) -> Binding<'a> {
+    Binding {
+        at,
+        source: bind.source,
+        destination: Destination::Exchange(clean_name(bind.destination).into_owned()),
+        routing_key: bind.routing_key.to_string(),
+        arguments: bind.arguments,
+    }
+}
+
+pub(crate) fn bind_queue<'a>(at: At, bind: &BindQueue<'a>, name: Box<str>) -> Binding<'a> {
+    // An empty queue name together with an empty key: the key is the queue's name.
+    let is_same = bind.queue.is_empty() && bind.routing_key.is_empty();
+    let routing_key = if is_same { name.to_string() } else { bind.routing_key.to_string() };
+    Binding {
+        at,
+        source: bind.exchange,
+        destination: Destination::Queue(name.into()),
+        routing_key,
+        arguments: bind.arguments,
+    }
+}
+
+impl Binding<'_> {
+    fn into_bind(self) -> Request {
+        Request::Bind {
+            vhost: self.at.vhost.into(),
+            source: clean_name(self.source).into_owned(),
+            destination: self.destination,
+            routing_key: self.routing_key,
+            arguments: self.arguments.to_owned(),
+            connection: Some(self.at.channel.connection),
+        }
+    }
+
+    fn into_unbind(self) -> Request {
+        Request::Unbind {
+            vhost: self.at.vhost.into(),
+            source: clean_name(self.source).into_owned(),
+            destination: self.destination,
+            routing_key: self.routing_key,
+            arguments: self.arguments.to_owned(),
+            connection: Some(self.at.channel.connection),
+        }
+    }
+}
+
+impl SessionSide<'_> {
     pub(crate) fn exchange_declare(
         &mut self,
         at: At,
@@ -51,7 +107,7 @@ impl Broker {
     }
 
     /// A passive declare needs any one permission on the thing.
-    fn authorize_passive(&self, user: &str, at: At, kind: &str, name: &str) -> Outcome {
+    pub(crate) fn authorize_passive(&self, user: &str, at: At, kind: &str, name: &str) -> Outcome {
         if self.directory.accounts().may_any(user, at.vhost, name) {
             return Ok(());
         }
@@ -104,14 +160,14 @@ impl Broker {
     }
 
     /// Says that something was done, if an answer is wanted.
-    fn answer_done(&mut self, at: At, done: Option<Done>, out: &mut Outbox) {
+    pub(crate) fn answer_done(&mut self, at: At, done: Option<Done>, out: &mut Outbox) {
         if let Some(done) = done {
             self.say(at, &Answer::Done(done), out);
         }
     }
 
     /// Asks for a change of the directory and answers `done` when it stands.
-    fn ask_change(
+    pub(crate) fn ask_change(
         &mut self,
         at: At,
         request: Request,
@@ -126,7 +182,7 @@ impl Broker {
             return Ok(());
         }
         self.set_pending(at, Pending::Done { done, asked });
-        self.ask_directory(Origin::Channel(at.channel), request, out);
+        self.shard.ask_directory(Origin::Channel(at.channel), request, out);
         Ok(())
     }
 
@@ -198,13 +254,13 @@ impl Broker {
             Checked::Change(_) => {
                 let asked = (*request).clone();
                 self.set_pending(at, Pending::Declare { name, request: Some(request), no_wait });
-                self.ask_directory(Origin::Channel(at.channel), asked, out);
+                self.shard.ask_directory(Origin::Channel(at.channel), asked, out);
             }
         }
         Ok(())
     }
 
-    fn declare_reply_token(
+    pub(crate) fn declare_reply_token(
         &mut self,
         at: At,
         declare: &DeclareQueue<'_>,
@@ -236,7 +292,7 @@ impl Broker {
     }
 
     /// Whether a channel of this shard consumes replies.
-    fn has_reply_consumer(&mut self, of: ChannelRef) -> bool {
+    pub(crate) fn has_reply_consumer(&mut self, of: ChannelRef) -> bool {
         self.sessions.connection(of.connection, u32::MAX).is_some_and(|(_, connection)| {
             connection.incarnation(of.channel).is_some_and(|c| c.reply_consumer.is_some())
         })
@@ -251,7 +307,7 @@ impl Broker {
     ) {
         let found = self.has_reply_consumer(of);
         let reply = if found { Reply::Counted { ready: 0, consumers: 1 } } else { Reply::Gone };
-        self.reply(from, QueueId::default(), reply, out);
+        self.shard.reply(from, QueueId::default(), reply, out);
     }
 
     pub(crate) fn queue_purge(
@@ -292,7 +348,7 @@ impl Broker {
             let text = format!(
                 "cannot delete {}. queue.delete operations with {flag} flag set are not supported \
                  by quorum queues",
-                self.describe_queue(info.id)
+                self.directory.describe_queue(info.id)
             );
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
@@ -329,62 +385,6 @@ impl Broker {
             && channel.last_queue.as_deref() != Some(name)
         {
             channel.last_queue = Some(name.into());
-        }
-    }
-}
-
-/// A binding that is asked for.
-struct Binding<'a> {
-    at: At,
-    source: &'a str,
-    destination: Destination,
-    routing_key: String,
-    arguments: Arguments<'a>,
-}
-
-fn bind_exchange<'a>(at: At, bind: &BindExchange<'a>) -> Binding<'a> {
-    Binding {
-        at,
-        source: bind.source,
-        destination: Destination::Exchange(clean_name(bind.destination).into_owned()),
-        routing_key: bind.routing_key.to_string(),
-        arguments: bind.arguments,
-    }
-}
-
-fn bind_queue<'a>(at: At, bind: &BindQueue<'a>, name: Box<str>) -> Binding<'a> {
-    // An empty queue name together with an empty key: the key is the queue's name.
-    let is_same = bind.queue.is_empty() && bind.routing_key.is_empty();
-    let routing_key = if is_same { name.to_string() } else { bind.routing_key.to_string() };
-    Binding {
-        at,
-        source: bind.exchange,
-        destination: Destination::Queue(name.into()),
-        routing_key,
-        arguments: bind.arguments,
-    }
-}
-
-impl Binding<'_> {
-    fn into_bind(self) -> Request {
-        Request::Bind {
-            vhost: self.at.vhost.into(),
-            source: clean_name(self.source).into_owned(),
-            destination: self.destination,
-            routing_key: self.routing_key,
-            arguments: self.arguments.to_owned(),
-            connection: Some(self.at.channel.connection),
-        }
-    }
-
-    fn into_unbind(self) -> Request {
-        Request::Unbind {
-            vhost: self.at.vhost.into(),
-            source: clean_name(self.source).into_owned(),
-            destination: self.destination,
-            routing_key: self.routing_key,
-            arguments: self.arguments.to_owned(),
-            connection: Some(self.at.channel.connection),
         }
     }
 }

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use lepus_base::{Now, QueueId};
 use lepus_store::AppendError;
 
-use crate::broker::Broker;
 use crate::channel::Target;
 use crate::effort::TARGETS_AT_ONCE_MAX;
+use crate::homes::HomeSide;
 use crate::journal::{LogSet, NO_LOG, Need, Occupied, Room, place_of};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
@@ -16,7 +16,7 @@ use crate::outbox::Outbox;
 use crate::publish::Routed;
 use crate::queue::{Admission, NoSink, command};
 
-impl Broker {
+impl HomeSide<'_> {
     /// Puts a persistent message into those targets that are here: first all queues are asked,
     /// then it is logged once with all its places, then they get it. Queues whose log does not take
     /// it do not get it. `confirm` is told when it is durable, once for each log.
@@ -34,7 +34,7 @@ impl Broker {
         let (mut receipt, mut is_mixed) = (Receipt::Taken, false);
         incoming.last = false;
         for target in targets.iter().filter(|target| target.home == own) {
-            let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
+            let Some(slot) = self.homes.slot_of(target.queue, target.slot) else { continue };
             if !self.homes.queues[slot as usize].queue.is_durable() {
                 is_mixed = true;
                 continue;
@@ -68,7 +68,7 @@ impl Broker {
         // Only now: what they have no memory for goes into the log too, and may take its last room.
         let transient = if is_mixed { targets } else { &[] };
         for target in transient.iter().filter(|target| target.home == own) {
-            let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
+            let Some(slot) = self.homes.slot_of(target.queue, target.slot) else { continue };
             if !self.homes.queues[slot as usize].queue.is_durable() {
                 receipt = receipt.max(self.enqueue(now, target, incoming, out));
             }
@@ -183,10 +183,14 @@ impl Broker {
 
     /// The logs of this shard that take a message for these queues, and whether it has to be in one. The queues
     /// that take it only because memory is short are added to `spilling`.
-    fn logs_asked(&self, targets: &[Target], spilling: &mut Vec<QueueId>) -> (LogSet, bool) {
+    pub(crate) fn logs_asked(
+        &self,
+        targets: &[Target],
+        spilling: &mut Vec<QueueId>,
+    ) -> (LogSet, bool) {
         let (mut logs, mut is_logged) = (LogSet::default(), false);
         for target in targets.iter().filter(|target| target.home == self.shard.id) {
-            let Some(slot) = self.home_slot(target.queue, target.slot) else {
+            let Some(slot) = self.homes.slot_of(target.queue, target.slot) else {
                 // What a durable delayed exchange gets, and queues that are yet to come here, goes to the
                 // shard's own log. What is gone needs none.
                 let id = target.queue;
@@ -246,7 +250,7 @@ impl Broker {
         slices * self.bytes_of_slice(incoming, TARGETS_AT_ONCE_MAX) + of_last
     }
 
-    fn bytes_of_slice(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
+    pub(crate) fn bytes_of_slice(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
         match (incoming.view(), incoming.stored()) {
             (Some(view), _) => self.journal.message_bytes(view, queues),
             (None, Some(body)) => {
@@ -258,7 +262,7 @@ impl Broker {
     }
 
     /// Appends the message to each log that is concerned. How many took it and are to report.
-    fn log_puts(
+    pub(crate) fn log_puts(
         &mut self,
         incoming: &Incoming<'_>,
         puts: &mut [Put],

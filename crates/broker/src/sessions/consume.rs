@@ -6,7 +6,6 @@ use alloc::string::String;
 
 use lepus_base::{Body, Now, Pool, QueueId, ShardId};
 
-use crate::broker::Broker;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
 use crate::mail::consumer_key;
@@ -20,11 +19,13 @@ use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Consume, Delivered, Done, Source};
 use crate::sessions::mark_dirty;
+use crate::sessions::{SessionSide, Sessions};
+use crate::shard::Shard;
 
 /// What telling a consumer's home of a limit takes, in steps.
-const GOVERN_STEPS: u32 = 16;
+pub(crate) const GOVERN_STEPS: u32 = 16;
 
-impl Broker {
+impl SessionSide<'_> {
     /// Limits what is unacknowledged: `(bytes, messages, whether for the whole channel)`, 0 for no limit.
     pub(crate) fn prefetch(
         &mut self,
@@ -122,7 +123,8 @@ impl Broker {
         let (queue, home) = self.readable_queue(at, &name)?;
         if governed && self.directory.queue_by_id(queue).is_some_and(|q| !q.kind.shares_prefetch())
         {
-            let text = format!("{} does not support global qos", self.describe_queue(queue));
+            let text =
+                format!("{} does not support global qos", self.directory.describe_queue(queue));
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         if home != own {
@@ -161,7 +163,7 @@ impl Broker {
 
     /// Consumers of deleted queues that have yet to hear of it keep neither their tags nor their
     /// places from others.
-    fn make_way(&mut self, now: Now, at: At, tag: &str, out: &mut Outbox) {
+    pub(crate) fn make_way(&mut self, now: Now, at: At, tag: &str, out: &mut Outbox) {
         let limit = self.shard.limits.consumers_per_channel_max as usize;
         let connection = &mut self.sessions.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
@@ -175,7 +177,7 @@ impl Broker {
         }
     }
 
-    fn consume_replies(
+    pub(crate) fn consume_replies(
         &mut self,
         at: At,
         consume: &Consume<'_>,
@@ -251,7 +253,7 @@ impl Broker {
             let text = format!(
                 "cannot obtain access to locked {}. basic.get operations are not supported by \
                  quorum queues with single active consumer",
-                self.describe_queue(queue)
+                self.directory.describe_queue(queue)
             );
             return Err(Refusal::new(RefusalKind::Locked, text));
         }
@@ -260,11 +262,52 @@ impl Broker {
         Ok(())
     }
 
+    /// A direct reply arrives at its channel. False when nobody listens there.
+    pub(crate) fn deliver_reply(
+        &mut self,
+        to: ChannelRef,
+        view: &MessageView<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let limit = self.shard.limits.unread_bytes_max;
+        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+            return false;
+        };
+        if connection.send.backlog() > limit {
+            // Replies wait nowhere: who does not read them loses them.
+            self.sessions.drop_unread_reply(&mut self.shard, slot, out);
+            return false;
+        }
+        let is_silent = connection.is_silent;
+        let Some(channel) = connection.incarnation(to.channel) else { return false };
+        let Some(tag) = channel.reply_consumer.as_ref().filter(|_| !is_silent) else {
+            return false;
+        };
+        channel.last_tag += 1;
+        let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
+        let shown = for_client(view.properties, 0);
+        let delivered = Delivered {
+            source: Source::Consumer { tag: &tag, number: delivery_tag, redelivered: false },
+            exchange: view.exchange,
+            routing_key: view.routing_key,
+            properties: shown.as_deref().unwrap_or(view.properties),
+            body: view.body,
+        };
+        connection.session.deliver(to.number(), &delivered, &mut connection.send.bytes);
+        mark_dirty(connection, slot, out);
+        self.shard.counters.delivered_auto_ack += 1;
+        self.shard.effort.spend_on_bytes(view.body.len());
+        true
+    }
+}
+
+impl Sessions {
     /// A message fetched with `basic.get` arrives at its channel. True when it is large and goes
     /// out from the pool, where `stored` has it: then the connection's send buffer has one reference
     /// that the caller provides.
     pub(crate) fn got(
         &mut self,
+        shard: &mut Shard,
         to: ChannelRef,
         queue: QueueId,
         queue_slot: u32,
@@ -282,8 +325,8 @@ impl Broker {
             sequence: delivery.seq,
             outcome: Outcome::Requeue,
         };
-        let own = self.shard.id;
-        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+        let own = shard.id;
+        let Some((slot, connection)) = self.connection(to.connection, u32::MAX) else {
             if home != own {
                 out.mail[home.index()].items.push(give_back);
             }
@@ -335,10 +378,10 @@ impl Broker {
         }
         mark_dirty(connection, slot, out);
         if large.is_none() {
-            self.shard.effort.spend_on_bytes(view.body.len());
+            shard.effort.spend_on_bytes(view.body.len());
         }
         self.unpark(slot, to);
-        let counters = &mut self.shard.counters;
+        let counters = &mut shard.counters;
         counters.redelivered += u64::from(delivery.redelivered);
         if no_ack {
             counters.got_auto_ack += 1;
@@ -346,43 +389,5 @@ impl Broker {
             counters.got_manual_ack += 1;
         }
         large.is_some()
-    }
-
-    /// A direct reply arrives at its channel. False when nobody listens there.
-    pub(crate) fn deliver_reply(
-        &mut self,
-        to: ChannelRef,
-        view: &MessageView<'_>,
-        out: &mut Outbox,
-    ) -> bool {
-        let limit = self.shard.limits.unread_bytes_max;
-        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
-            return false;
-        };
-        if connection.send.backlog() > limit {
-            // Replies wait nowhere: who does not read them loses them.
-            self.sessions.drop_unread_reply(&mut self.shard, slot, out);
-            return false;
-        }
-        let is_silent = connection.is_silent;
-        let Some(channel) = connection.incarnation(to.channel) else { return false };
-        let Some(tag) = channel.reply_consumer.as_ref().filter(|_| !is_silent) else {
-            return false;
-        };
-        channel.last_tag += 1;
-        let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
-        let shown = for_client(view.properties, 0);
-        let delivered = Delivered {
-            source: Source::Consumer { tag: &tag, number: delivery_tag, redelivered: false },
-            exchange: view.exchange,
-            routing_key: view.routing_key,
-            properties: shown.as_deref().unwrap_or(view.properties),
-            body: view.body,
-        };
-        connection.session.deliver(to.number(), &delivered, &mut connection.send.bytes);
-        mark_dirty(connection, slot, out);
-        self.shard.counters.delivered_auto_ack += 1;
-        self.shard.effort.spend_on_bytes(view.body.len());
-        true
     }
 }

@@ -6,7 +6,6 @@ use alloc::string::String;
 
 use lepus_amqp::properties::{Change, Edit, PropertiesRef};
 
-use crate::broker::Broker;
 use crate::channel::At;
 use crate::directory::{Access, Resource};
 use crate::effort::KEY_STEPS;
@@ -15,9 +14,10 @@ use crate::publish::{Checked, LOOKED_AT, parse_expiration};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::{REPLY_TO, token};
 use crate::session::Publish;
+use crate::sessions::SessionSide;
 
-impl Broker {
-    pub(super) fn check_publish<'a>(
+impl SessionSide<'_> {
+    pub(crate) fn check_publish<'a>(
         &mut self,
         at: At,
         publish: &Publish<'a>,

@@ -6,22 +6,22 @@ use core::time::Duration;
 
 use lepus_base::Now;
 
-use crate::broker::Broker;
 use crate::channel::At;
 use crate::channel::unacked::Unacked;
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::Asked;
+use crate::sessions::SessionSide;
 use crate::sessions::connection_name;
 
 /// Channels looked at in one go before other work gets its turn, those of the last connection not
 /// counted; a connection counts as one more.
-const LOOKED_AT_ONCE: usize = 1024;
+pub(crate) const LOOKED_AT_ONCE: usize = 1024;
 
-impl Broker {
+impl SessionSide<'_> {
     /// One slice of looking at all channels.
-    pub(super) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut next) = self.sessions.looks.next() else { return };
         let mut looked_at = 0;
         while looked_at < LOOKED_AT_ONCE && next < self.sessions.connections.capacity() {
@@ -36,7 +36,7 @@ impl Broker {
     }
 
     /// Looks at the channels of one connection: how many.
-    fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) -> usize {
+    pub(crate) fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) -> usize {
         let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };
         if connection.end.is_some() {
             return 0;
@@ -67,13 +67,13 @@ impl Broker {
     }
 
     /// How long this delivery may wait; zero for ever.
-    fn consumer_timeout(&self, delivery: &Unacked) -> Duration {
+    pub(crate) fn consumer_timeout(&self, delivery: &Unacked) -> Duration {
         let queue = self.directory.queue_by_id(self.directory.id_now(delivery.queue));
         let own = queue.and_then(|info| info.settings().consumer_timeout);
         own.unwrap_or(self.shard.limits.consumer_timeout)
     }
 
-    fn delivery_timed_out(
+    pub(crate) fn delivery_timed_out(
         &mut self,
         now: Now,
         at: At,
@@ -83,7 +83,7 @@ impl Broker {
     ) {
         let millis = timeout.as_millis();
         let number = at.channel.number();
-        let queue = self.describe_queue(self.directory.id_now(delivery.queue));
+        let queue = self.directory.describe_queue(self.directory.id_now(delivery.queue));
         let connection = &mut self.sessions.connections[at.slot as usize];
         let consumer = connection
             .incarnation(at.channel.channel)

@@ -1,0 +1,77 @@
+//! Who is made to wait, and who goes on: what the owners of a shard know, put together once a turn.
+
+use lepus_base::{QueueId, ShardId};
+
+use crate::homes::HomeSide;
+use crate::journal::Left;
+use crate::mail::Mail;
+use crate::outbox::Outbox;
+
+impl HomeSide<'_> {
+    /// Tells the other shards when a log here begins to lag, and when it has caught up: their clients publish to it,
+    /// too, and what they send lies in memory until it is written.
+    pub(crate) fn tell_backlog(&mut self, out: &mut Outbox) {
+        let lags = match self.shard.backpressure.is_log_late() {
+            true => !self.journal.has_caught_up(),
+            false => self.journal.is_behind(),
+        };
+        if !self.shard.backpressure.set_log_late(lags) {
+            return;
+        }
+        let own = self.shard.id;
+        for shard in (0..self.shard.settings.shards).map(ShardId).filter(|&shard| shard != own) {
+            out.mail[shard.index()].items.push(Mail::LogLags(lags));
+        }
+    }
+
+    /// Lets those look anew who wait for room in a log for a transient queue whose messages may stay in memory
+    /// again.
+    pub(crate) fn look_for_memory(&mut self) {
+        if self.homes.spilling.is_empty() || self.shard.must_spill(0) {
+            return;
+        }
+        for id in core::mem::take(&mut self.homes.spilling) {
+            let slot = self.homes.slot_of(id, u32::MAX);
+            let Some(home) = slot.and_then(|slot| self.homes.queues.get(slot as usize)) else {
+                continue;
+            };
+            let (log, pooled) = (home.log, home.queue.pooled_bytes());
+            if self.shard.must_spill(pooled) {
+                self.homes.spilling.insert(id);
+            } else {
+                self.queue_left(id, log);
+            }
+        }
+    }
+
+    /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in this
+    /// log.
+    pub(crate) fn queue_left(&mut self, id: QueueId, log: u16) {
+        self.homes.spilling.remove(&id);
+        self.homes.dead_letters.target_left(id);
+        self.homes.delayed.target_left(id);
+        self.journal.note_left(log);
+    }
+
+    /// The same. Those come and go all the time for which messages do not `always` need room in this log: queues
+    /// that are not durable, for which they need it only where memory is short, and those of other shards.
+    pub(crate) fn home_left(&mut self, id: QueueId, log: u16, always: bool) {
+        if always || self.homes.spilling.contains(&id) {
+            self.queue_left(id, log);
+        } else {
+            self.homes.dead_letters.target_left(id);
+            self.homes.delayed.target_left(id);
+            self.journal.note_left_by_commits(log);
+        }
+    }
+
+    /// Who waits for room in logs that queues have left, and for what queues is not known, finds out anew where it
+    /// is needed.
+    pub(crate) fn look_for_room_anew(&mut self) {
+        let Left { all, commits } = self.journal.take_left();
+        if !commits.is_empty() {
+            self.homes.postponed.look_anew(all, commits);
+            self.shard.jobs.look_anew(all, commits);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The memory of a shard as a whole, brought up to date once a turn; and what happens to those who need more than there
+//! is in the middle of a message.
+
+use lepus_base::Now;
+
+use crate::homes::HomeSide;
+use crate::timers::Timer;
+
+impl HomeSide<'_> {
+    /// Queues that were not used since the last look give spare room in their tables back.
+    pub(crate) fn look_at_tables(&mut self, now: Now) {
+        let (homes, shard) = (&mut self.homes.queues, &mut self.shard);
+        let next = self.homes.idle_tables.look(|slot, id| {
+            let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
+            home.map_or(Some(0), |home| home.give_spare(now, shard))
+        });
+        if let Some(pause) = next {
+            self.shard.timers.arm(now.instant + pause, Timer::Tables);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! How queues go to other shards, and come from them.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+use lepus_base::{Now, QueueId, ShardId};
+use lepus_store::disk::LogId;
+
+use crate::home::Home;
+use crate::homes::HomeSide;
+use crate::journal::NO_LOG;
+use crate::mail::{Mail, MovingQueue};
+use crate::migration::{Leaving, MESSAGES_MAX};
+use crate::outbox::{Outbox, Severity};
+use crate::queue::{ConsumerKey, NoSink, command};
+use crate::remote::RemoteConsumer;
+
+impl HomeSide<'_> {
+    /// Whether nothing speaks against an order to a queue to go to another shard: it could, and
+    /// neither came nor failed to go lately.
+    pub(crate) fn may_move(&self, now: Now, id: QueueId) -> bool {
+        let is_free = |slot| self.is_free(id, slot);
+        !self.homes.migrations.is_left_alone(now, id)
+            && self.homes.slot_of(id, u32::MAX).is_some_and(is_free)
+    }
+
+    pub(crate) fn is_free(&self, id: QueueId, slot: u32) -> bool {
+        let home = &self.homes.queues[slot as usize];
+        self.directory.queue_by_id(id).is_some_and(|info| info.exclusive().is_none())
+            && !home.is_dying()
+            && self.homes.migrations.rests(id).is_none()
+            && home.queue.ready() + home.queue.unacked() <= MESSAGES_MAX
+    }
+
+    /// A queue of another shard is about to leave it.
+    pub(crate) fn queue_leaves(
+        &mut self,
+        from: ShardId,
+        queue: QueueId,
+        number: u64,
+        out: &mut Outbox,
+    ) {
+        if self.directory.queue_by_id(queue).is_some_and(|info| info.home == from) {
+            self.homes.migrations.hold_for(queue);
+        }
+        out.mail[from.index()].items.push(Mail::QueueQuiet { number });
+    }
+
+    pub(crate) fn give_migration_up(&mut self, now: Now, leaving: &Leaving, out: &mut Outbox) {
+        let (slot, queue) = leaving.queue();
+        leaving.tell_end(&self.directory.describe_queue(queue), self.shard.id, out);
+        self.shard.counters.moves_given_up += 1;
+        self.homes.migrations.stayed(now, queue);
+        out.tell_others(self.shard.id, || Mail::QueueStays { queue });
+        out.own.push(Mail::QueueStays { queue });
+        if let Some(slot) = self.homes.slot_of(queue, slot) {
+            self.pump(now, slot, out);
+        }
+    }
+
+    /// The directory does not let a queue move.
+    pub(crate) fn migration_refused(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
+        if let Some(leaving) = self.homes.migrations.end_leaving(queue) {
+            self.give_migration_up(now, &leaving, out);
+        }
+    }
+
+    /// Tells a queue's home that its move is in the failed definitions log, synced or not.
+    pub(crate) fn tell_undecided(&mut self, home: ShardId, queue: QueueId, out: &mut Outbox) {
+        if home == self.shard.id {
+            self.take_log_from(queue, out);
+        } else {
+            out.mail[home.index()].items.push(Mail::QueueUndecided { queue });
+        }
+    }
+
+    /// Nobody knows under which of two ids the next start will find a queue, so nothing is logged
+    /// for it any more. It is empty: what it had has left its log.
+    pub(crate) fn take_log_from(&mut self, queue: QueueId, out: &mut Outbox) {
+        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
+        let home = &mut self.homes.queues[slot as usize];
+        if !home.queue.is_durable() {
+            // Nothing of it is found again anyway.
+            return;
+        }
+        home.log = NO_LOG;
+        let name = self.directory.describe_queue(queue);
+        let text = format!(
+            "{name}: takes no persistent messages until the next start, which finds out whether \
+             the disk has its move to another shard"
+        );
+        out.log(Severity::Error, "queue-undecided", text);
+    }
+
+    /// A channel's global prefetch limit starts or ceases to govern a consumer of another shard.
+    pub(crate) fn govern(
+        &mut self,
+        now: Now,
+        consumer: ConsumerKey,
+        queue: QueueId,
+        on: bool,
+        out: &mut Outbox,
+    ) {
+        if let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) {
+            remote.governed = on;
+            remote.wanted = false;
+            self.resume_remote(now, queue, consumer, out);
+        }
+    }
+
+    /// Sends a queue of this shard to its new home.
+    pub(crate) fn send_queue(
+        &mut self,
+        now: Now,
+        old: QueueId,
+        (id, to): (QueueId, ShardId),
+        out: &mut Outbox,
+    ) {
+        let why = self.homes.migrations.end_leaving(old).map(Leaving::into_reason);
+        let homes = &self.homes.queues;
+        let Some(slot) = self.homes.slots.remove(old, |slot| homes[slot as usize].id) else {
+            return;
+        };
+        let mut home = self.homes.queues.remove(slot as usize);
+        home.forget_bytes(&mut self.shard);
+        // Its last consumer left meanwhile, and its deletion is asked for already.
+        for (to, reply) in home.take_answers() {
+            self.shard.reply(to, old, reply, out);
+        }
+        let Home { mut queue, log, .. } = home;
+        self.journal.forget_windows(queue.windowed());
+        self.journal.drop_queue(log, old);
+        self.home_left(old, log, queue.is_durable());
+        queue.apply(now, command::Uproot {}, &mut NoSink);
+        let consumers: Vec<ConsumerKey> =
+            queue.consumers().map(|(_, consumer, _)| consumer.key).collect();
+        for key in consumers {
+            self.forget_remote(key, old, out);
+        }
+        self.shard.counters.queues_moved += 1;
+        let cargo = Box::new(MovingQueue { queue, why: why.unwrap_or_default() });
+        out.mail[to.index()].items.push(Mail::QueueArrives { queue: id, cargo });
+    }
+
+    /// A queue comes to its new home.
+    pub(crate) fn queue_arrives(
+        &mut self,
+        now: Now,
+        from: ShardId,
+        id: QueueId,
+        cargo: MovingQueue,
+        out: &mut Outbox,
+    ) {
+        let MovingQueue { mut queue, why } = cargo;
+        let own = self.shard.id;
+        let Some(info) = self.directory.queue_by_id(id) else {
+            // Deleted on the way.
+            let deleted = queue.apply(now, command::Delete {}, &mut NoSink);
+            return self.tell_cancelled(id, deleted.consumers, out);
+        };
+        let number = LogId(1 + u32::from(info.log));
+        let log_place = if self.journal.is_on() { self.journal.place_of(number) } else { 0 };
+        if info.durable {
+            self.journal.name(log_place);
+        }
+        let prefetch_max = self.shard.limits.unacked_per_channel_max;
+        queue.apply(now, command::SettleIn { own, prefetch_max }, &mut NoSink);
+        for (handle, consumer, _) in queue.consumers() {
+            if consumer.shard != own {
+                let remote = RemoteConsumer {
+                    queue: id,
+                    handle,
+                    shard: consumer.shard,
+                    // Until its shard has told.
+                    governed: true,
+                    credit: 0,
+                    wanted: false,
+                    place: None,
+                };
+                self.homes.remote.consumers.insert(consumer.key, remote);
+            }
+        }
+        let mut home = Home::arrived(id, queue, log_place);
+        home.weigh(&mut self.shard);
+        let slot = self.homes.queues.insert(home) as u32;
+        // What it brought may be more than it needs here.
+        self.homes.queues[slot as usize].note(slot, &mut self.shard);
+        if let Some(place) = self.directory.queue_place_by_id(id) {
+            self.directory.note_slot(place as usize, slot);
+        }
+        let homes = &self.homes.queues;
+        self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
+        // What was to go to it waited for room in the own log.
+        self.queue_left(id, 0);
+        let text =
+            format!("{}: from shard {from} to {own}; {why}", self.directory.describe_queue(id));
+        out.log(Severity::Info, "queue-moved", text);
+        self.homes.migrations.came(now, id);
+        out.own.push(Mail::QueueStays { queue: id });
+        self.pump(now, slot, out);
+    }
+}

@@ -1,0 +1,607 @@
+//! Answers to a channel's pending question, from a queue's home or from the directory, and what
+//! else other shards tell a channel.
+
+use alloc::boxed::Box;
+
+use lepus_base::{ConnectionId, Now, QueueId, ShardId};
+
+use crate::channel::confirm::Confirmation;
+use crate::channel::{AfterRequeue, At, Late, Pending, WaitsFor};
+use crate::delivery::{Arrival, deliver};
+use crate::directory::Request;
+use crate::mail::{ChannelRef, Mail, Origin, Reply};
+use crate::message::packed;
+use crate::outbox::Outbox;
+use crate::queue::{ConsumerKey, Delivery, NO_SLOT, Outcome};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+use crate::session::{Answer, Asked, Capability, Done};
+use crate::sessions::SessionSide;
+use crate::sessions::mark_dirty;
+
+/// Gives a delivery that nobody is sent back to the queue, and the window what it took of it.
+pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox) {
+    let Late { home, queue, slot, sequence, bytes } = late;
+    let items = &mut out.mail[home.index()].items;
+    items.push(Mail::Window { connection, bytes });
+    if slot != NO_SLOT {
+        items.push(Mail::Settle {
+            queue,
+            hint: u32::MAX,
+            slot,
+            sequence,
+            outcome: Outcome::Requeue,
+        });
+    }
+}
+
+impl SessionSide<'_> {
+    /// Where a channel is, if it still lives.
+    pub(crate) fn find_channel(&mut self, to: ChannelRef) -> Option<At> {
+        let (slot, connection) = self.sessions.connection(to.connection, u32::MAX)?;
+        let vhost = connection.vhost;
+        connection.incarnation(to.channel)?;
+        Some(At { slot, channel: to, vhost })
+    }
+
+    /// Says something on a channel, unless the channel is ending.
+    pub(crate) fn say(&mut self, at: At, answer: &Answer<'_>, out: &mut Outbox) {
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        if connection.is_unheard(at.channel.channel) {
+            return;
+        }
+        connection.answer(at.channel.number(), answer);
+        mark_dirty(connection, at.slot, out);
+    }
+
+    pub(crate) fn set_pending(&mut self, at: At, pending: Pending) {
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        if let Some(channel) = connection.incarnation(at.channel.channel) {
+            channel.pending = Some(Box::new(pending));
+        }
+    }
+
+    pub(crate) fn take_pending(&mut self, at: At) -> Option<Box<Pending>> {
+        let connection = self.sessions.connections.get_mut(at.slot as usize)?;
+        connection.incarnation(at.channel.channel)?.pending.take()
+    }
+
+    pub(crate) fn on_mailed_reply(
+        &mut self,
+        now: Now,
+        from: ShardId,
+        to: ChannelRef,
+        queue: QueueId,
+        reply: Reply,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) {
+        let Reply::Got { slot, sequence, redelivered, delivery_count, remaining, message } = reply
+        else {
+            return self.on_reply(now, to, queue, reply, out);
+        };
+        let view = packed(bytes, message);
+        let delivery = Delivery { slot, seq: sequence, redelivered, delivery_count };
+        let is_large = view.body.len() >= LARGE_BODY_BYTES_MIN;
+        let mut pool = core::mem::take(&mut self.shard.pool);
+        let body = is_large.then(|| view.pack(&mut pool));
+        let stored = body.map(|body| (body, &pool));
+        let streams = self.sessions.got(
+            &mut self.shard,
+            to,
+            queue,
+            u32::MAX,
+            from,
+            delivery,
+            remaining,
+            &view,
+            stored,
+            out,
+        );
+        if let Some(body) = body.filter(|_| !streams) {
+            pool.release(body);
+        }
+        self.shard.pool = pool;
+        if let Some(at) = self.find_channel(to) {
+            self.go_on(now, at, out);
+        }
+    }
+
+    /// The answer of a queue's home to the channel's pending question.
+    pub(crate) fn on_reply(
+        &mut self,
+        now: Now,
+        to: ChannelRef,
+        queue: QueueId,
+        reply: Reply,
+        out: &mut Outbox,
+    ) {
+        let Some(at) = self.find_channel(to) else { return };
+        if reply == Reply::Fetched {
+            return self.go_on(now, at, out);
+        }
+        let Some(pending) = self.take_pending(at) else { return };
+        match (*pending, reply) {
+            (Pending::Declare { name, request, no_wait }, reply) => {
+                self.declared(now, at, name, request, no_wait, reply, out);
+            }
+            (Pending::Purge { no_wait, .. }, Reply::Purged(count)) => {
+                if !no_wait {
+                    self.say(at, &Answer::QueuePurged(count), out);
+                }
+            }
+            (Pending::Delete { no_wait, .. }, reply @ (Reply::Deleted(_) | Reply::Gone)) => {
+                let count = if let Reply::Deleted(count) = reply { count } else { 0 };
+                self.forget_exclusive(at, queue);
+                if !no_wait {
+                    self.say(at, &Answer::QueueDeleted(count), out);
+                }
+            }
+            (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed { handle, slot }) => {
+                let connection = &mut self.sessions.connections[at.slot as usize];
+                if let Some(subscription) = connection
+                    .incarnation(at.channel.channel)
+                    .and_then(|channel| channel.subscription_mut(consumer))
+                {
+                    subscription.handle = Some(handle);
+                    subscription.queue_slot = slot;
+                    let tag = subscription.tag.clone();
+                    if !no_wait {
+                        self.say(at, &Answer::Consuming(&tag), out);
+                    }
+                }
+            }
+            (Pending::Consume { consumer, name, .. }, reply) => {
+                self.drop_subscription(at, consumer);
+                self.refused(now, at, reply, Asked::Consume, &name, out);
+            }
+            (Pending::Cancel { consumer, no_wait }, _) => {
+                let tag = self.drop_subscription(at, consumer);
+                if let Some(tag) = tag
+                    && !no_wait
+                {
+                    self.say(at, &Answer::Cancelled(&tag), out);
+                }
+            }
+            (Pending::End { waiting }, _) => {
+                if waiting > 1 {
+                    self.set_pending(at, Pending::End { waiting: waiting - 1 });
+                }
+            }
+            (Pending::Get { .. }, Reply::GotNothing) => {
+                self.shard.counters.got_empty += 1;
+                self.say(at, &Answer::Done(Done::GotNothing), out);
+            }
+            (Pending::Get { name }, reply) => {
+                self.refused(now, at, reply, Asked::Get, &name, out);
+            }
+            (Pending::Purge { name, .. }, reply) => {
+                self.refused(now, at, reply, Asked::PurgeQueue, &name, out);
+            }
+            (Pending::Delete { name, .. }, reply) => {
+                self.refused(now, at, reply, Asked::DeleteQueue, &name, out);
+            }
+            (Pending::Requeue { waiting, then }, _) => {
+                self.set_pending(at, Pending::Requeue { waiting, then });
+                self.passed_barrier(now, at.slot, to, out);
+                return;
+            }
+            // Another question is pending: this answer belongs to one that is not awaited any more.
+            (
+                pending @ (Pending::Done { .. }
+                | Pending::Commit
+                | Pending::Committed
+                | Pending::Route),
+                _,
+            ) => {
+                self.set_pending(at, pending);
+                return;
+            }
+        }
+        self.go_on(now, at, out);
+    }
+
+    /// After an answer: the channel ends if it was to, or handles what was parked.
+    pub(crate) fn go_on(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.pending.is_some() {
+            return;
+        }
+        if channel.ending.is_some() {
+            self.continue_end(now, at, out);
+        } else if channel.publishes_wait {
+            self.pause_publishing(at.channel);
+        } else {
+            self.sessions.unpark(at.slot, at.channel);
+        }
+    }
+
+    pub(crate) fn declared(
+        &mut self,
+        now: Now,
+        at: At,
+        name: Box<str>,
+        request: Option<Box<Request>>,
+        no_wait: bool,
+        reply: Reply,
+        out: &mut Outbox,
+    ) {
+        match (reply, request) {
+            (Reply::Counted { ready, consumers }, _) => {
+                self.shard.counters.queues_declared += 1;
+                if !no_wait {
+                    let (queue, messages) = (&*name, ready);
+                    self.say(at, &Answer::QueueDeclared { queue, messages, consumers }, out);
+                }
+            }
+            // It vanished between the look-up and the question: declare it anew.
+            (Reply::Gone, Some(request)) => {
+                if let Err(refusal) = self.declare(at, name, request, no_wait, out) {
+                    self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
+                }
+            }
+            (Reply::Refused(refusal), _) => {
+                self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out)
+            }
+            _ => {
+                let vhost = self.directory.vhost_name(at.vhost);
+                let text = alloc::format!("no queue '{name}' in vhost '{vhost}'");
+                let refusal = Refusal::new(RefusalKind::NotFound, text);
+                self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
+            }
+        }
+    }
+
+    pub(crate) fn refused(
+        &mut self,
+        now: Now,
+        at: At,
+        reply: Reply,
+        asked: Asked,
+        name: &str,
+        out: &mut Outbox,
+    ) {
+        let refusal = match reply {
+            Reply::Refused(refusal) => refusal,
+            _ => {
+                let vhost = self.directory.vhost_name(at.vhost);
+                let text = alloc::format!("no queue '{name}' in vhost '{vhost}'");
+                Refusal::new(RefusalKind::NotFound, text)
+            }
+        };
+        self.fail_channel(now, at, &refusal, asked, out);
+    }
+
+    /// Removes a consumer from its channel; its tag is free again.
+    pub(crate) fn drop_subscription(&mut self, at: At, number: u32) -> Option<Box<str>> {
+        let connection = self.sessions.connections.get_mut(at.slot as usize)?;
+        let channel = connection.incarnation(at.channel.channel)?;
+        let subscription = channel.subscriptions.as_mut()?.remove(number)?;
+        connection.weigh_channel(at.channel.channel);
+        self.sessions.recount(&mut self.shard, at.slot);
+        Some(subscription.tag)
+    }
+
+    pub(crate) fn forget_exclusive(&mut self, at: At, queue: QueueId) {
+        if let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) {
+            connection.exclusive_queues.remove(&queue);
+        }
+    }
+
+    /// The directory's answer to a channel, or to a connection that ends.
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        result: Result<Option<QueueId>, Refusal>,
+        out: &mut Outbox,
+    ) {
+        let to = match origin {
+            Origin::Channel(to) => to,
+            Origin::Ending { connection, .. } => {
+                if let Some((slot, _)) = self.sessions.connection(connection, u32::MAX) {
+                    self.cleaned(now, slot, out);
+                }
+                return;
+            }
+            Origin::Home { .. } | Origin::Migration { .. } => panic!("{origin:?} is no session"),
+            Origin::Start | Origin::Control(_) | Origin::Deletion(_) => return,
+        };
+        let Some(at) = self.find_channel(to) else { return };
+        let Some(pending) = self.take_pending(at) else { return };
+        match (*pending, result) {
+            (Pending::Done { done, .. }, Ok(_)) => {
+                if let Some(done) = done {
+                    let answer = Answer::Done(done);
+                    self.sessions.answer(at.slot, at.channel.number(), &answer, out);
+                }
+            }
+            (Pending::Done { asked, .. }, Err(refusal)) => {
+                self.fail_channel(now, at, &refusal, asked, out);
+            }
+            (Pending::Declare { name, request, no_wait }, Ok(Some(id))) => {
+                self.declared_by_directory(now, at, name, request, no_wait, id, out);
+            }
+            (Pending::Declare { .. }, Ok(None)) => {}
+            (Pending::Declare { .. }, Err(refusal)) => {
+                self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
+            }
+            (pending, _) => {
+                self.set_pending(at, pending);
+                return;
+            }
+        }
+        self.go_on(now, at, out);
+    }
+
+    pub(crate) fn declared_by_directory(
+        &mut self,
+        now: Now,
+        at: At,
+        name: Box<str>,
+        request: Option<Box<Request>>,
+        no_wait: bool,
+        id: QueueId,
+        out: &mut Outbox,
+    ) {
+        self.remember_queue(at, &name);
+        let Some(info) = self.directory.queue_by_id(id) else {
+            // Deleted again before the answer arrived: as if it had been there and empty.
+            let reply = Reply::Counted { ready: 0, consumers: 0 };
+            return self.declared(now, at, name, None, no_wait, reply, out);
+        };
+        if info.exclusive() == Some(at.channel.connection) {
+            let connection = &mut self.sessions.connections[at.slot as usize];
+            if connection.end.is_some() {
+                // The connection ended before its queue was there: it goes at once.
+                connection.cleaning += 1;
+                let origin =
+                    Origin::Ending { shard: self.shard.id, connection: at.channel.connection };
+                self.shard.ask_directory(origin, Request::DeleteQueue { id }, out);
+                return;
+            }
+            connection.exclusive_queues.insert(id);
+        }
+        self.set_pending(at, Pending::Declare { name, request, no_wait });
+        self.ask_home(at, id, crate::mail::Command::Count, out);
+    }
+
+    /// A barrier of a channel's requeueing is passed.
+    pub(crate) fn passed_barrier(
+        &mut self,
+        now: Now,
+        _slot: u32,
+        to: ChannelRef,
+        out: &mut Outbox,
+    ) {
+        let Some(at) = self.find_channel(to) else { return };
+        let Some(pending) = self.take_pending(at) else { return };
+        let Pending::Requeue { waiting, then } = *pending else {
+            self.set_pending(at, *pending);
+            return;
+        };
+        if waiting > 1 {
+            self.set_pending(at, Pending::Requeue { waiting: waiting - 1, then });
+            return;
+        }
+        match then {
+            AfterRequeue::Silence => {}
+            AfterRequeue::RolledBack => self.say(at, &Answer::Done(Done::RolledBack), out),
+            AfterRequeue::End => {
+                self.finish_end(now, at, out);
+                return;
+            }
+        }
+        self.go_on(now, at, out);
+    }
+
+    /// A delivery from a queue on another shard.
+    pub(crate) fn on_delivery(
+        &mut self,
+        from: ShardId,
+        mail: &Mail,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) {
+        let Mail::Deliver { to, hint, queue, slot, sequence, redelivered, delivery_count, message } =
+            mail
+        else {
+            return;
+        };
+        let size = u64::from(message.end - message.start);
+        let counters = &mut self.shard.counters;
+        let connection = match self.sessions.connections.get_mut(*hint as usize) {
+            Some(connection) if connection.id == to.connection => Some((*hint, connection)),
+            _ => self.sessions.by_id.get(&to.connection).copied().and_then(|slot| {
+                self.sessions
+                    .connections
+                    .get_mut(slot as usize)
+                    .map(|connection| (slot, connection))
+            }),
+        };
+        let Some((connection_slot, connection)) = connection else {
+            if *slot != NO_SLOT {
+                out.mail[from.index()].items.push(Mail::Settle {
+                    queue: *queue,
+                    hint: u32::MAX,
+                    slot: *slot,
+                    sequence: *sequence,
+                    outcome: Outcome::Requeue,
+                });
+            }
+            return;
+        };
+        connection.traffic.count(from);
+        let is_ending = connection.end.is_some();
+        let mut channel = connection.incarnation(to.channel);
+        let mut is_governed = false;
+        let tag = channel.as_mut().and_then(|channel| {
+            if let Some(global) = &mut channel.global {
+                is_governed = true;
+                global.granted = global.granted.saturating_sub(1);
+            }
+            let subscription = channel.subscription(to.consumer)?;
+            (channel.ending.is_none() && !is_ending).then(|| subscription.tag.clone())
+        });
+        let Some(tag) = tag else {
+            let (queue, slot, sequence) = (*queue, *slot, *sequence);
+            let late = Late { home: from, queue, slot, sequence, bytes: size };
+            let ending = channel.filter(|channel| channel.subscription(to.consumer).is_some());
+            match ending.and_then(|channel| channel.subscriptions.as_mut()) {
+                // Its home does not know yet that the consumer ends, and would send it again.
+                Some(subscriptions) => subscriptions.late.push(late),
+                None => return_late(to.connection, late, out),
+            }
+            return;
+        };
+        match connection.debts.iter_mut().find(|(home, _)| *home == from) {
+            Some((_, bytes)) => *bytes += size,
+            None => connection.debts.push((from, size)),
+        }
+        let arrival =
+            Arrival { queue: *queue, queue_slot: u32::MAX, home: from, consumer: *to, tag: &tag };
+        let delivery = Delivery {
+            slot: *slot,
+            seq: *sequence,
+            redelivered: *redelivered,
+            delivery_count: *delivery_count,
+        };
+        let view = packed(bytes, message.clone());
+        // A large one is kept here while the socket takes it.
+        let is_large = view.body.len() >= LARGE_BODY_BYTES_MIN;
+        let body = is_large.then(|| view.pack(&mut self.shard.pool));
+        let stored = body.map(|body| (body, &self.shard.pool));
+        let no_ack = *slot == NO_SLOT;
+        let streams = deliver(connection, counters, arrival, no_ack, delivery, &view, stored);
+        mark_dirty(connection, connection_slot, out);
+        if let Some(body) = body.filter(|_| !streams) {
+            self.shard.pool.release(body);
+        }
+        if is_governed && no_ack {
+            // Its credit is free again at once.
+            let shard = self.shard.id;
+            let at = ChannelRef { shard, connection: to.connection, channel: to.channel };
+            self.sessions.follow_ups.grant(connection_slot, at);
+        }
+    }
+
+    /// The server cancels a consumer because its queue is gone.
+    pub(crate) fn consumer_cancelled(
+        &mut self,
+        now: Now,
+        key: ConsumerKey,
+        queue: QueueId,
+        out: &mut Outbox,
+    ) {
+        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+            return;
+        };
+        let tells =
+            connection.session.understands(Capability::ConsumerCancelled) && !connection.is_silent;
+        let Some(channel) = connection.incarnation(key.channel) else { return };
+        let Some(subscription) = channel.subscription(key.consumer) else { return };
+        if subscription.queue != queue || subscription.cancelling {
+            return;
+        }
+        let tag = subscription.tag.clone();
+        let number = channel.number();
+        let silent = channel.ending.is_some();
+        if let Some(subscriptions) = &mut channel.subscriptions {
+            subscriptions.remove(key.consumer);
+        }
+        connection.weigh_channel(key.channel);
+        self.sessions.recount(&mut self.shard, slot);
+        if tells && !silent {
+            self.sessions.answer(slot, number, &Answer::ConsumerLost(&tag), out);
+        }
+        let _ = now;
+    }
+
+    /// A home has messages for a consumer under a channel-wide prefetch limit.
+    pub(crate) fn credit_wanted(&mut self, key: ConsumerKey, queue: QueueId, home: ShardId) {
+        let shard = self.shard.id;
+        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+            return;
+        };
+        let Some(channel) = connection.incarnation(key.channel) else { return };
+        let Some(subscription) = channel.subscription(key.consumer) else { return };
+        let is_meant = (subscription.queue, subscription.home) == (queue, home);
+        if channel.global.is_none() || !is_meant {
+            return;
+        }
+        if let Some(all) = &mut channel.subscriptions {
+            all.wait(key.consumer, WaitsFor::Credit);
+        }
+        let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
+        self.sessions.follow_ups.grant(slot, to);
+    }
+
+    /// A home had no use for a grant.
+    pub(crate) fn credit_returned(&mut self, key: ConsumerKey) {
+        let shard = self.shard.id;
+        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+            return;
+        };
+        let Some(channel) = connection.incarnation(key.channel) else { return };
+        let Some(global) = &mut channel.global else { return };
+        global.granted = global.granted.saturating_sub(1);
+        let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
+        self.sessions.follow_ups.grant(slot, to);
+    }
+
+    /// Confirms and commits at the end of a cycle.
+    pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
+        let mut listed = self.sessions.follow_ups.take_confirming();
+        for (slot, key) in listed.drain(..) {
+            let Some(connection) = self.sessions.connections.get_mut(slot as usize) else {
+                continue;
+            };
+            let (number, is_silent) = (key as u16, connection.is_silent);
+            let Some(channel) =
+                connection.channels.get_mut(number).filter(|channel| channel.key == key)
+            else {
+                continue;
+            };
+            let silent = channel.ending.is_some() || is_silent;
+            if let Some(committing) = &mut channel.committing {
+                if committing.is_committed() {
+                    channel.committing = None;
+                    channel.pending = None;
+                    let channel = ChannelRef {
+                        shard: self.shard.id,
+                        connection: connection.id,
+                        channel: key,
+                    };
+                    let at = At { slot, channel, vhost: connection.vhost };
+                    self.say(at, &Answer::Done(Done::Committed), out);
+                    self.go_on(now, at, out);
+                }
+                continue;
+            }
+            let Some(confirms) = &mut channel.confirms else { continue };
+            confirms.listed = false;
+            let mut wrote = false;
+            while let Some(confirmation) = confirms.pop() {
+                if silent {
+                    continue;
+                }
+                wrote = true;
+                let (last, count, is_taken) = match confirmation {
+                    Confirmation::Ack { number, count } => (number, count, true),
+                    Confirmation::Nack(number) => (number, 1, false),
+                };
+                self.shard.counters.confirmed += count;
+                let bytes = &mut connection.send.bytes;
+                connection.session.confirm(number, last, is_taken, count > 1, bytes);
+            }
+            if confirms.take_resized() {
+                connection.weigh_channel(key);
+            }
+            if wrote {
+                mark_dirty(connection, slot, out);
+            }
+        }
+        self.sessions.follow_ups.give_back(listed);
+    }
+}

@@ -1,0 +1,58 @@
+//! The memory of a shard as a whole, brought up to date once a turn; and what happens to those who need more than there
+//! is in the middle of a message.
+
+use alloc::format;
+
+use lepus_base::Now;
+
+use crate::outbox::Outbox;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::{Asked, Closing};
+use crate::sessions::SessionSide;
+
+/// Half a message below this size is not worth closing a connection for, in bytes.
+pub(crate) const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
+
+impl SessionSide<'_> {
+    /// Gives the memory of empty send buffers back; busy ones are looked at again.
+    pub(crate) fn trim_buffers(&mut self, now: Now) {
+        for (slot, id) in core::mem::take(&mut self.sessions.spacious) {
+            let Some(connection) = self.sessions.connection_at(slot, id) else { continue };
+            connection.spacious = false;
+            connection.send.shrink();
+            self.sessions.recount(&mut self.shard, slot);
+            self.sessions.note_spacious(&mut self.shard, slot, now);
+        }
+    }
+
+    /// Counts send buffers that have grown, whether their sockets take bytes or not.
+    pub(crate) fn count_grown(&mut self, out: &mut Outbox) {
+        for slot in out.grown.drain(..) {
+            self.sessions.recount(&mut self.shard, slot.0);
+        }
+    }
+
+    /// Counts a connection anew after bytes came in. One that is in the middle of a message is
+    /// closed when the shard's memory is used up so far that not even one more message has room:
+    /// blocked publishers may end what they began, and many of them together could take any
+    /// amount.
+    #[inline]
+    pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
+        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        connection.leftover_bytes = leftover;
+        let held = connection.session.held_bytes();
+        let ends = connection.end.is_some();
+        self.sessions.recount(&mut self.shard, slot);
+        if held < HALF_MESSAGE_BYTES_MIN || ends {
+            return;
+        }
+        let limit = self.shard.loan.obtainable;
+        let body_bytes_max = self.shard.settings.server.body_bytes_max as usize;
+        if self.shard.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
+            let text = format!("no memory for the rest of a message after {held} bytes");
+            let refusal = Refusal::new(RefusalKind::ResourceError, text);
+            self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Publish), out);
+            self.sessions.recount(&mut self.shard, slot);
+        }
+    }
+}
