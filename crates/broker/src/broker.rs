@@ -6,16 +6,14 @@
 //! [`Broker::work`] once a cycle, and [`Broker::flush`] at its end. Every call may push effects
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
-mod ack_row;
 mod answer;
 mod backpressure;
-mod commit;
+mod dead_letters;
 mod definitions;
 mod delayed;
 mod departures;
 mod dispatch;
 mod effort;
-mod fanout;
 mod hand_over;
 mod inbox;
 mod jobs;
@@ -28,11 +26,9 @@ mod migrations;
 mod overdue;
 mod owners;
 mod parcels;
-mod publish;
 mod query;
 mod recovery;
 mod sequencer;
-mod settle;
 mod timers;
 mod traffic;
 
@@ -117,8 +113,10 @@ impl Broker {
     pub(crate) fn session(&mut self) -> SessionSide<'_> {
         SessionSide {
             sessions: &mut self.sessions,
+            homes: &mut self.homes,
+            journal: &mut self.journal,
             shard: &mut self.shard,
-            directory: &self.directory,
+            directory: &mut self.directory,
         }
     }
 
@@ -338,10 +336,10 @@ impl Broker {
                 break;
             }
             if let Event::Publish { publish: Incoming::Borrowed(publish), .. } = event {
-                self.on_event(now, slot, event, out);
-                self.learn_publish(slot, rest, &publish);
+                self.session().on_event(now, slot, event, out);
+                self.session().learn_publish(slot, rest, &publish);
             } else {
-                self.on_event(now, slot, event, out);
+                self.session().on_event(now, slot, event, out);
             }
             self.carry_own_mail(now, out);
             if out.hand_over.last().is_some_and(|(moved, _)| moved.0 == slot) {
@@ -358,8 +356,8 @@ impl Broker {
     /// Takes frames at the start of `bytes` that are like those before. Returns the bytes they took.
     fn take_row(&mut self, now: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
         match bytes.get(10) {
-            Some(40) => self.publish_row(now, slot, bytes, out),
-            Some(80) => self.ack_row(now, slot, bytes, out),
+            Some(40) => self.session().publish_row(now, slot, bytes, out),
+            Some(80) => self.session().ack_row(now, slot, bytes, out),
             _ => 0,
         }
     }
@@ -434,7 +432,7 @@ impl Broker {
             out.mail[home.index()].items.push(mail);
         }
         if !connection.stalled.is_empty() {
-            self.resume_stalled(now, slot.0, out);
+            self.session().resume_stalled(now, slot.0, out);
             self.settle_down(now, out);
         }
     }
@@ -508,7 +506,7 @@ impl Broker {
     pub fn work(&mut self, now: Now, out: &mut Outbox) {
         self.shard.effort.renew();
         self.home().work_on_queues(now, out);
-        self.work_on_jobs(now, out);
+        self.session().work_on_jobs(now, out);
         self.session().work_on_ends(now, out);
         self.home().work_on_orphans(out);
         self.session().work_on_settlings(now, out);
@@ -572,7 +570,7 @@ impl Broker {
             self.carry_own_mail(now, out);
             let more = self.home().route_dead_letters(now, out);
             for slot in self.sessions.follow_ups.take_resumable() {
-                self.resume_stalled(now, slot, out);
+                self.session().resume_stalled(now, slot, out);
             }
             self.replay_parked(now, out);
             self.carry_own_mail(now, out);

@@ -1,34 +1,5 @@
 //! The queues whose home is on a shard, and what is on its way between queues.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::ops::Range;
-
-use lepus_base::{HashState, Places, QueueId, ShardId, Slab};
-
-use crate::channel::Target;
-use crate::dead_letter::DeadLetters;
-use crate::dead_letter::letters_of;
-use crate::delayed::Delayed;
-use crate::delivery::Noted;
-use crate::directory::Directory;
-use crate::ends::Ends;
-use crate::home::Home;
-use crate::idle_tables::IdleTables;
-use crate::journal::Journal;
-use crate::mail::{ChannelRef, Reply};
-use crate::migration::Migrations;
-use crate::oldest::OldestSearch;
-use crate::postponed::Line;
-use crate::publish::Put;
-use crate::queue::{Orphans, Recorder};
-use crate::remote::Remote;
-use crate::sessions::Sessions;
-use crate::shard::Shard;
-use crate::traffic::QueueLooks;
-use crate::working::Working;
-
 pub(crate) mod ack_row;
 pub(crate) mod backpressure;
 pub(crate) mod commands;
@@ -48,18 +19,34 @@ pub(crate) mod publish;
 pub(crate) mod recovery;
 pub(crate) mod sequencer;
 pub(crate) mod settle;
+pub(crate) mod side;
 
-/// The queues of a shard at work: what their homes own, and what they may touch of the shard.
-///
-/// Of the sessions they use what delivers a message to a consumer, and nothing else: whatever a session is to know
-/// or to do goes to it as mail.
-pub(crate) struct HomeSide<'a> {
-    pub homes: &'a mut Homes,
-    pub journal: &'a mut Journal,
-    pub shard: &'a mut Shard,
-    pub directory: &'a mut Directory,
-    pub sessions: &'a mut Sessions,
-}
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use lepus_base::{HashState, Places, QueueId, ShardId, Slab};
+
+use crate::channel::Target;
+use crate::dead_letter::DeadLetters;
+use crate::dead_letter::letters_of;
+use crate::delayed::Delayed;
+use crate::delivery::Noted;
+use crate::ends::Ends;
+use crate::home::Home;
+use crate::idle_tables::IdleTables;
+use crate::mail::{ChannelRef, Reply};
+use crate::migration::Migrations;
+use crate::oldest::OldestSearch;
+use crate::postponed::Line;
+use crate::publish::Put;
+use crate::queue::{Orphans, Recorder};
+use crate::remote::Remote;
+use crate::traffic::QueueLooks;
+use crate::working::Working;
+
+pub(crate) use side::HomeSide;
 
 /// The queues whose home is on a shard.
 #[derive(Debug)]
@@ -143,5 +130,16 @@ impl Homes {
     pub(crate) fn has_postponed_letters_of(&self, own: ShardId, queue: QueueId) -> bool {
         let mut senders = letters_of(own, queue).into_iter();
         senders.any(|sender| self.postponed.has_from(sender))
+    }
+
+    /// Whether no queue is on its way, as far as is known here.
+    #[inline]
+    pub(crate) fn is_none_moving(&self) -> bool {
+        self.migrations.is_idle()
+    }
+
+    /// Whether something that a channel published waits for room.
+    pub(crate) fn has_postponed_from(&self, channel: ChannelRef) -> bool {
+        self.postponed.has_from(channel)
     }
 }

@@ -295,6 +295,15 @@ pub enum Mail {
         /// How many items follow, in the same batch.
         items: usize,
     },
+    /// Of what a channel of this shard published, more reports are to come than were counted.
+    ExpectReports {
+        /// The publisher's channel.
+        to: ChannelRef,
+        /// The publish sequence number.
+        number: u64,
+        /// How many more.
+        more: u32,
+    },
     /// Queues say what became of the messages with these publish sequence numbers.
     Enqueued {
         /// The publisher's channel.

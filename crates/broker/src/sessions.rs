@@ -1,5 +1,30 @@
 //! The connections of a shard: their sockets are here, and so is all that their clients have open.
 
+pub(crate) mod ack_row;
+pub(crate) mod acknowledgement;
+pub(crate) mod answer;
+pub(crate) mod backpressure;
+pub(crate) mod commit;
+pub(crate) mod consume;
+pub(crate) mod declare;
+pub(crate) mod departures;
+pub(crate) mod dispatch;
+pub(crate) mod effort;
+pub(crate) mod ends;
+pub(crate) mod fanout;
+pub(crate) mod hand_over;
+pub(crate) mod jobs;
+pub(crate) mod lifecycle;
+pub(crate) mod limits;
+pub(crate) mod loans;
+pub(crate) mod memory;
+pub(crate) mod migrations;
+pub(crate) mod publish;
+pub(crate) mod sequencer;
+pub(crate) mod settle;
+pub(crate) mod side;
+pub(crate) mod timers;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -14,7 +39,6 @@ use crate::backpressure::{Cause, WaitingConnection};
 use crate::census::Census;
 use crate::connection::Connection;
 use crate::departure::Departures;
-use crate::directory::Directory;
 use crate::ends::{End, Ends};
 use crate::follow_ups::FollowUps;
 use crate::mail::{ChannelRef, Shortage};
@@ -27,32 +51,7 @@ use crate::timers::Timer;
 use crate::token::Names;
 use crate::user_channels::UserChannels;
 
-pub(crate) mod acknowledgement;
-pub(crate) mod answer;
-pub(crate) mod backpressure;
-pub(crate) mod commit;
-pub(crate) mod consume;
-pub(crate) mod declare;
-pub(crate) mod dispatch;
-pub(crate) mod effort;
-pub(crate) mod ends;
-pub(crate) mod fanout;
-pub(crate) mod hand_over;
-pub(crate) mod lifecycle;
-pub(crate) mod limits;
-pub(crate) mod loans;
-pub(crate) mod memory;
-pub(crate) mod migrations;
-pub(crate) mod publish;
-pub(crate) mod sequencer;
-pub(crate) mod settle;
-
-/// The sessions of a shard at work: what they own, and what they may touch of the shard.
-pub(crate) struct SessionSide<'a> {
-    pub sessions: &'a mut Sessions,
-    pub shard: &'a mut Shard,
-    pub directory: &'a Directory,
-}
+pub(crate) use side::SessionSide;
 
 /// How long an empty send buffer keeps its memory, about.
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);

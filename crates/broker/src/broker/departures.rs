@@ -1,13 +1,10 @@
 //! How connections go to other shards: who is asked and told on the way.
 
-use lepus_base::{ConnectionId, Now, ShardId};
-
 use crate::backpressure::Cause;
 use crate::broker::Broker;
-use crate::departure::Departure;
 use crate::mail::Mail;
-use crate::outbox::{ConnectionSlot, Outbox};
-use crate::sessions::connection_name;
+use crate::outbox::Outbox;
+use lepus_base::{ConnectionId, Now, ShardId};
 
 impl Broker {
     /// Has a connection go to another shard as soon as it can, for the reason `why`, which the log
@@ -48,58 +45,12 @@ impl Broker {
         }
         for mut departure in self.sessions.departures.take_all() {
             let (slot, id) = departure.connection();
-            if self.bring_forward(now, &mut departure, out) {
+            if self.session().bring_forward(now, &mut departure, out) {
                 self.sessions.departures.keep(departure);
             } else if self.sessions.connection_at(slot, id).is_some() {
                 self.sessions.resume(&mut self.shard, slot, Cause::Move, out);
             }
         }
-    }
-
-    /// False when the departure is over.
-    pub(crate) fn bring_forward(
-        &mut self,
-        now: Now,
-        departure: &mut Departure,
-        out: &mut Outbox,
-    ) -> bool {
-        let own = self.shard.id;
-        let (slot, id) = departure.connection();
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return false };
-        if connection.end.is_some() || connection.gone {
-            return false;
-        }
-        if departure.must_end(now, connection) {
-            if departure.detaches() {
-                let consumers = connection.attachments();
-                let mail = Mail::ConnectionStays { connection: id, consumers };
-                out.mail[departure.to().index()].items.push(mail);
-            }
-            departure.tell_end(&connection_name(connection), own, out);
-            self.shard.counters.moves_given_up += 1;
-            return false;
-        }
-        if departure.is_detaching() || !connection.is_quiet() {
-            return true;
-        }
-        if departure.is_draining() {
-            if !self.homes.migrations.is_idle() {
-                // What it said may wait for a queue that is on its way.
-                return true;
-            }
-            let number = departure.number();
-            let mut waiting = 0;
-            for shard in connection.touched.iter().filter(|&&shard| shard != own) {
-                let mail = Mail::MoveBarrier { connection: id, number };
-                out.mail[shard.index()].items.push(mail);
-                waiting += 1;
-            }
-            departure.wait_for(waiting);
-        }
-        if departure.may_go() {
-            out.hand_over.push((ConnectionSlot(slot), departure.to()));
-        }
-        true
     }
 
     /// A connection of another shard wants to go: is all applied that it sent here?

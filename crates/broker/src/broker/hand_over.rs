@@ -1,15 +1,11 @@
 //! Connections between two shards: those that are free to go when they say what they want, and those whose departure is
 //! done.
 
-use alloc::boxed::Box;
-
-use lepus_base::{Now, ShardId};
-
 use crate::broker::Broker;
 use crate::connection::Connection;
-use crate::mail::Attachment;
 use crate::outbox::{ConnectionSlot, Outbox};
-use crate::queue::{NoSink, command};
+use alloc::boxed::Box;
+use lepus_base::{Now, ShardId};
 
 /// A connection between two shards.
 #[derive(Debug)]
@@ -49,39 +45,8 @@ impl Broker {
         if has_bytes {
             self.sessions.mark_dirty(slot, out);
         }
-        self.attach_consumers(now, slot, out);
+        self.session().attach_consumers(now, slot, out);
         self.session().receive_traveller(now, slot, errand, out);
         ConnectionSlot(slot)
-    }
-
-    /// A connection has come: its consumers get messages here.
-    pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let own = self.shard.id;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
-        let (id, consumers) = (connection.id, connection.attachments());
-        self.homes.remote.detached.retain(|detached| *detached != id);
-        for Attachment { queue, key, handle } in consumers {
-            let handle = handle.expect("a connection stays while a queue has yet to answer it");
-            let home = self.homes.slot_of(queue, u32::MAX);
-            let found = home.filter(|&home| {
-                let relocate = command::Relocate { handle, shard: own, slot };
-                self.homes.queues[home as usize].queue.apply(now, relocate, &mut NoSink)
-            });
-            let Some(home) = found else {
-                // The queue went while it was on its way.
-                self.session().consumer_cancelled(now, key, queue, out);
-                continue;
-            };
-            self.homes.remote.end_wait(&mut self.shard.backpressure, key);
-            self.homes.remote.consumers.remove(&key);
-            if let Some((_, connection)) = self.sessions.connection(id, slot)
-                && let Some(subscription) = connection.subscription(key)
-            {
-                subscription.queue_slot = home;
-            }
-            let queue = &mut self.homes.queues[home as usize].queue;
-            queue.apply(now, command::Resume { handle }, &mut NoSink);
-            self.home().pump(now, home, out);
-        }
     }
 }

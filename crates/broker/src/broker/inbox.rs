@@ -89,7 +89,7 @@ impl Broker {
         while !out.own.is_empty() || self.sessions.follow_ups.has_grants() {
             self.carry_mail(now, out);
             if let Some((slot, channel)) = self.sessions.follow_ups.next_grant() {
-                self.grant_credit(now, slot, channel, out);
+                self.session().grant_credit(now, slot, channel, out);
             }
         }
     }
@@ -186,7 +186,10 @@ impl Broker {
         match mail {
             // Taken out before.
             Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => {}
-            Mail::Fanned { to } => self.fanned(to),
+            Mail::Fanned { to } => self.home().fanned(to, out),
+            Mail::ExpectReports { to, number, more } => {
+                self.session().expect_reports(to, number, more)
+            }
             Mail::Enqueued { to, first, last, queues, receipt } => {
                 if to.connection == LETTERS_CONNECTION {
                     self.home().letters_reported(now, to, (first, last), queues, receipt);
@@ -227,7 +230,7 @@ impl Broker {
                 self.session().find_reply_consumer(of, from, out)
             }
             Mail::ConsumerCancelled { to, queue } => {
-                self.session().consumer_cancelled(now, to, queue, out)
+                self.session().consumer_cancelled(to, queue, out)
             }
             Mail::Window { connection, bytes } => {
                 self.home().window_returned(now, connection, bytes, out)

@@ -1,10 +1,6 @@
 //! Queues at their home: commands from channels near and far, deliveries, timers, and the queues' end.
 
-use lepus_base::{Now, QueueId};
-
 use crate::broker::Broker;
-use crate::outbox::Outbox;
-use crate::queue::ConsumerKey;
 use crate::timers::Timer;
 
 /// Timers that may be there for nothing before they are swept out.
@@ -32,22 +28,5 @@ impl Broker {
             | Timer::Trim
             | Timer::Tables => true,
         });
-    }
-
-    /// A consumer of this shard waited for room and may go on.
-    pub(crate) fn resume_here(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        hint: u32,
-        key: ConsumerKey,
-        out: &mut Outbox,
-    ) {
-        let Some((_, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
-            return;
-        };
-        if let Some(handle) = connection.subscription(key).and_then(|found| found.handle) {
-            self.home().resume_consumer(now, (queue, hint), handle, out);
-        }
     }
 }

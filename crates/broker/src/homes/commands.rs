@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use lepus_base::{Instant, Now, QueueId};
+use lepus_base::{ConnectionId, Instant, Now, QueueId};
 
 use crate::delivery::QueueSink;
 use crate::directory::{QueueInfo, Request};
@@ -615,5 +615,28 @@ impl HomeSide<'_> {
             remote.credit -= 1;
             out.mail[from.index()].items.push(give_back);
         }
+    }
+
+    /// A connection of another shard has come to this one.
+    pub(crate) fn connection_came(&mut self, id: ConnectionId) {
+        self.homes.remote.detached.retain(|detached| *detached != id);
+    }
+
+    /// A consumer has come here with its connection, which is in `slot` now. Where its queue is; `None` if that is gone.
+    pub(crate) fn relocate_consumer(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        (key, handle): (ConsumerKey, ConsumerHandle),
+        slot: u32,
+    ) -> Option<u32> {
+        let home = self.homes.slot_of(queue, u32::MAX)?;
+        let relocate = command::Relocate { handle, shard: self.shard.id, slot };
+        if !self.homes.queues[home as usize].queue.apply(now, relocate, &mut NoSink) {
+            return None;
+        }
+        self.homes.remote.end_wait(&mut self.shard.backpressure, key);
+        self.homes.remote.consumers.remove(&key);
+        Some(home)
     }
 }

@@ -270,4 +270,9 @@ impl HomeSide<'_> {
         }
         Some((packed, targets, terms))
     }
+
+    /// Whether the logs take so many segments of what is held back for long.
+    pub(crate) fn takes_long(&mut self, segments: u16) -> bool {
+        self.homes.delayed.takes_long(segments, self.journal)
+    }
 }

@@ -489,7 +489,6 @@ impl SessionSide<'_> {
     /// The server cancels a consumer because its queue is gone.
     pub(crate) fn consumer_cancelled(
         &mut self,
-        now: Now,
         key: ConsumerKey,
         queue: QueueId,
         out: &mut Outbox,
@@ -515,7 +514,6 @@ impl SessionSide<'_> {
         if tells && !silent {
             self.sessions.answer(slot, number, &Answer::ConsumerLost(&tag), out);
         }
-        let _ = now;
     }
 
     /// A home has messages for a consumer under a channel-wide prefetch limit.

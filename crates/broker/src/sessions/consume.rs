@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
-use lepus_base::{Body, Now, Pool, QueueId, ShardId};
+use lepus_base::{Body, Pool, QueueId, ShardId};
 
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
@@ -76,7 +76,6 @@ impl SessionSide<'_> {
 
     pub(crate) fn consume(
         &mut self,
-        now: Now,
         at: At,
         consume: &Consume<'_>,
         out: &mut Outbox,
@@ -89,7 +88,7 @@ impl SessionSide<'_> {
         };
         let hash = self.shard.hash;
         let own = self.shard.id;
-        self.make_way(now, at, &tag, out);
+        self.make_way(at, &tag, out);
         let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
@@ -163,17 +162,17 @@ impl SessionSide<'_> {
 
     /// Consumers of deleted queues that have yet to hear of it keep neither their tags nor their
     /// places from others.
-    pub(crate) fn make_way(&mut self, now: Now, at: At, tag: &str, out: &mut Outbox) {
+    pub(crate) fn make_way(&mut self, at: At, tag: &str, out: &mut Outbox) {
         let limit = self.shard.limits.consumers_per_channel_max as usize;
         let connection = &mut self.sessions.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         let Some(all) = channel.and_then(|channel| channel.subscriptions.as_ref()) else { return };
         let is_full = all.by_number.len() >= limit;
         if all.by_tag.contains_key(tag) {
-            self.cancel_orphans(now, at, Some(tag), out);
+            self.cancel_orphans(at, Some(tag), out);
         }
         if is_full {
-            self.cancel_orphans(now, at, None, out);
+            self.cancel_orphans(at, None, out);
         }
     }
 

@@ -1,6 +1,13 @@
 //! From a session's events to what carries them out: channel state, parked frames,
 //! transactions, and the decision to hand a connection over.
 
+use crate::channel::Ending;
+use crate::connection::ConnectionEnd;
+use crate::effort::METHOD_STEPS;
+use crate::outbox::{ConnectionSlot, Severity};
+use crate::parked::{self, Parked, park_operation, park_publish};
+use crate::session::{Event, Publish};
+use crate::sessions::connection_name;
 use alloc::format;
 
 use lepus_base::Now;
@@ -136,5 +143,232 @@ impl SessionSide<'_> {
         if is_paused && connection.parked_bytes <= limit {
             self.sessions.resume(&mut self.shard, slot, Cause::Parked, out);
         }
+    }
+}
+
+impl SessionSide<'_> {
+    /// What a client's bytes meant.
+    pub(crate) fn on_event(&mut self, now: Now, slot: u32, event: Event<'_>, out: &mut Outbox) {
+        match event {
+            Event::None => {}
+            Event::Publish { channel, publish } => {
+                let Some(at) = self.at(slot, channel) else {
+                    return self.unknown_channel(now, slot, channel, Asked::Publish, out);
+                };
+                self.on_publish(now, at, publish.as_ref(), out);
+            }
+            Event::Operation { channel: 0, operation, asked, .. } => {
+                self.shard.effort.spend(METHOD_STEPS);
+                self.connection_operation(now, slot, &operation, asked, out);
+            }
+            Event::Operation { channel, operation: Operation::OpenChannel, .. } => {
+                self.shard.effort.spend(METHOD_STEPS);
+                self.channel_open(now, slot, channel, out);
+            }
+            Event::Operation { channel, operation, asked, frame } => match self.at(slot, channel) {
+                Some(at) => self.on_channel_operation(now, at, (&operation, asked), frame, out),
+                None => self.unknown_channel(now, slot, channel, asked, out),
+            },
+            Event::Login(login) => self.log_in(now, slot, login, out),
+            Event::Open { vhost } => self.open(now, slot, vhost, out),
+            Event::TooLarge { channel, size, asked } => {
+                let Some(at) = self.at(slot, channel) else {
+                    return self.unknown_channel(now, slot, channel, asked, out);
+                };
+                let limit = self.shard.settings.server.body_bytes_max;
+                let text =
+                    format!("message size {size} is larger than configured max size {limit}");
+                let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
+                self.fail_channel(now, at, &refusal, asked, out);
+            }
+            Event::Close => {
+                self.end_connection(now, slot, ConnectionEnd::ByClient, out);
+            }
+            Event::CloseOk => out.close.push(ConnectionSlot(slot)),
+            Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
+            Event::Disconnect => {
+                let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+                let reason = connection.session.disconnect_reason();
+                let text = format!("{}: {reason}", connection_name(connection));
+                out.log(Severity::Warning, "connection-refused", text);
+                out.close.push(ConnectionSlot(slot));
+            }
+        }
+    }
+
+    pub(crate) fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
+        let limit = self.shard.limits.parked_bytes_max;
+        let connection = &mut self.sessions.connections[at.slot as usize];
+        if connection.end.is_some() {
+            return;
+        }
+        let Some(channel) = connection.channel_mut(at.channel.number()) else { return };
+        if channel.ending.is_some() {
+            return;
+        }
+        if channel.pending.is_some() || !channel.parked.is_empty() {
+            let before = channel.parked.len();
+            park_publish(&mut channel.parked, &publish);
+            connection.parked_bytes += channel.parked.len() - before;
+            if connection.parked_bytes > limit {
+                self.pause_parked(at.slot, out);
+            }
+            return;
+        }
+        if let Err(refusal) = self.publish(now, at, publish, out) {
+            self.fail_channel(now, at, &refusal, Asked::Publish, out);
+        }
+    }
+
+    pub(crate) fn on_channel_operation(
+        &mut self,
+        now: Now,
+        at: At,
+        (operation, asked): (&Operation<'_>, Asked),
+        frame: &[u8],
+        out: &mut Outbox,
+    ) {
+        let limit = self.shard.limits.parked_bytes_max;
+        let connection = &mut self.sessions.connections[at.slot as usize];
+        if connection.end.is_some() {
+            return;
+        }
+        let Some(channel) = connection.channel_mut(at.channel.number()) else { return };
+        if channel.ending == Some(Ending::ByBroker) {
+            match operation {
+                Operation::ChannelClosed => self.channel_close_ok(at),
+                Operation::CloseChannel => {
+                    let answer = Answer::Done(Done::ChannelClosed);
+                    self.sessions.answer(at.slot, at.channel.number(), &answer, out);
+                }
+                _ => {}
+            }
+            return;
+        }
+        if channel.ending.is_some() {
+            return;
+        }
+        if channel.pending.is_some() || !channel.parked.is_empty() {
+            let before = channel.parked.len();
+            park_operation(&mut channel.parked, frame);
+            connection.parked_bytes += channel.parked.len() - before;
+            if connection.parked_bytes > limit {
+                self.pause_parked(at.slot, out);
+            }
+            return;
+        }
+        self.perform(now, at, operation, asked, out);
+    }
+
+    pub(crate) fn perform(
+        &mut self,
+        now: Now,
+        at: At,
+        operation: &Operation<'_>,
+        asked: Asked,
+        out: &mut Outbox,
+    ) {
+        if let Err(refusal) = self.on_operation(now, at, operation, asked, out) {
+            self.fail_channel(now, at, &refusal, asked, out);
+        }
+    }
+
+    pub(crate) fn on_operation(
+        &mut self,
+        now: Now,
+        at: At,
+        operation: &Operation<'_>,
+        asked: Asked,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        if let Operation::Settle { number, several, outcome } = *operation {
+            return self.settle(now, at, number, several, outcome, out);
+        }
+        self.shard.effort.spend(METHOD_STEPS);
+        match *operation {
+            Operation::Settle { .. } => unreachable!("it is settled"),
+            Operation::Prefetch { bytes, messages, is_shared } => {
+                self.prefetch(at, (bytes, messages, is_shared), out)
+            }
+            Operation::Consume(ref consume) => self.consume(at, consume, out),
+            Operation::Cancel { tag, no_wait } => {
+                self.cancel_consumer(at, tag, no_wait, out);
+                Ok(())
+            }
+            Operation::Get { queue, no_ack } => self.fetch(at, queue, no_ack, out),
+            Operation::Recover { requeue, answers } => self.recover(now, at, requeue, answers, out),
+            Operation::DeclareExchange(ref declare) => self.exchange_declare(at, declare, out),
+            Operation::DeleteExchange { .. }
+            | Operation::BindExchange(_)
+            | Operation::UnbindExchange(_)
+            | Operation::BindQueue(_)
+            | Operation::UnbindQueue(_) => self.change_routes(at, operation, asked, out),
+            Operation::DeclareQueue(ref declare) => self.queue_declare(at, declare, out),
+            Operation::PurgeQueue { queue, no_wait } => self.queue_purge(at, queue, no_wait, out),
+            Operation::DeleteQueue { queue, if_unused, if_empty, no_wait } => {
+                self.queue_delete(at, queue, (if_unused, if_empty), no_wait, out)
+            }
+            Operation::SelectConfirms { no_wait } => self.confirm_select(at, no_wait, out),
+            Operation::SelectTx => self.tx_select(at, out),
+            Operation::Commit => self.tx_commit(now, at, out),
+            Operation::Rollback => self.tx_rollback(now, at, out),
+            Operation::Flow { is_active: true } => {
+                self.say(at, &Answer::Done(Done::Flowing), out);
+                Ok(())
+            }
+            Operation::Flow { is_active: false } => {
+                Err(Refusal::new(RefusalKind::NotImplemented, "active=false"))
+            }
+            Operation::CloseChannel => {
+                self.end_channel(now, at, Ending::ByClient, out);
+                Ok(())
+            }
+            Operation::ChannelClosed | Operation::Nothing => Ok(()),
+            Operation::RequestAccess => {
+                self.say(at, &Answer::Done(Done::AccessGranted), out);
+                Ok(())
+            }
+            Operation::OpenChannel | Operation::UpdateSecret => {
+                Err(Refusal::new(RefusalKind::CommandInvalid, "not for an open channel"))
+            }
+            Operation::Unknown { name } => {
+                let text = format!("{name} is not for a client to send");
+                Err(Refusal::new(RefusalKind::CommandInvalid, text))
+            }
+        }
+    }
+
+    pub(crate) fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
+        let tx = self.take_tx(at)?;
+        self.begin_commit(now, at, tx, out);
+        Ok(())
+    }
+
+    /// Handles the first of what is parked. Returns the bytes it took; `None` when nothing is left.
+    pub(crate) fn replay_one(
+        &mut self,
+        now: Now,
+        at: At,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> Option<usize> {
+        let (parked, used) = parked::first(bytes)?;
+        match parked {
+            Parked::End => self.end_channel(now, at, Ending::ByConnection, out),
+            Parked::Operation(frame) => {
+                let connection = self.sessions.connections.get(at.slot as usize)?;
+                let (operation, asked) = connection
+                    .session
+                    .operation(frame)
+                    .expect("what was read once can be read again");
+                self.perform(now, at, &operation, asked, out);
+            }
+            Parked::Publish(publish) => {
+                if let Err(refusal) = self.publish(now, at, publish, out) {
+                    self.fail_channel(now, at, &refusal, Asked::Publish, out);
+                }
+            }
+        }
+        Some(used)
     }
 }

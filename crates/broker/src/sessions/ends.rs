@@ -198,7 +198,7 @@ impl SessionSide<'_> {
 
     /// A consumer's tag is wanted for another one, or there is no room for one more on the channel:
     /// those of deleted queues that have yet to be told are, as if their turn had come.
-    pub(crate) fn cancel_orphans(&mut self, now: Now, at: At, tag: Option<&str>, out: &mut Outbox) {
+    pub(crate) fn cancel_orphans(&mut self, at: At, tag: Option<&str>, out: &mut Outbox) {
         let connection = &mut self.sessions.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let Some(all) = &channel.subscriptions else { return };
@@ -214,7 +214,7 @@ impl SessionSide<'_> {
         };
         for (number, queue) in orphans {
             let key = consumer_key(at.channel, at.channel.channel, number);
-            self.consumer_cancelled(now, key, queue, out);
+            self.consumer_cancelled(key, queue, out);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Connections between two shards: those that are free to go when they say what they want, and those whose departure is
 //! done.
 
+use crate::mail::Attachment;
 use alloc::boxed::Box;
 use alloc::format;
 
@@ -90,5 +91,28 @@ impl SessionSide<'_> {
         };
         let refusal = Refusal::new(RefusalKind::Forced, why);
         self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
+    }
+}
+
+impl SessionSide<'_> {
+    /// A connection has come: its consumers get messages here.
+    pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+        let (id, consumers) = (connection.id, connection.attachments());
+        self.home().connection_came(id);
+        for Attachment { queue, key, handle } in consumers {
+            let handle = handle.expect("a connection stays while a queue has yet to answer it");
+            let Some(home) = self.home().relocate_consumer(now, queue, (key, handle), slot) else {
+                // The queue went while it was on its way.
+                self.consumer_cancelled(key, queue, out);
+                continue;
+            };
+            if let Some((_, connection)) = self.sessions.connection(id, slot)
+                && let Some(subscription) = connection.subscription(key)
+            {
+                subscription.queue_slot = home;
+            }
+            self.home().resume_consumer(now, (queue, home), handle, out);
+        }
     }
 }

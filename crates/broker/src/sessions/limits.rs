@@ -35,7 +35,7 @@ impl SessionSide<'_> {
         user: Box<str>,
         came: bool,
     ) {
-        let of_shard_0 = (self.shard.id == ShardId(0)).then_some(self.directory);
+        let of_shard_0 = (self.shard.id == ShardId(0)).then_some(&*self.directory);
         self.sessions.census.count_other(connection, (vhost, user), came, of_shard_0);
     }
 

@@ -1,15 +1,32 @@
 //! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
 
 pub(crate) mod check;
+pub(crate) mod held;
 pub(crate) mod replies;
+pub(crate) mod row;
 
+use crate::backpressure::Cause;
 use crate::channel::At;
+use crate::channel::Target;
+use crate::delayed::Later;
+use crate::effort::TARGETS_AT_ONCE_MAX;
+use crate::journal::Room;
 use crate::mail::{COMMIT_NUMBER, ChannelRef, Receipt, Shortage};
+use crate::message::Incoming;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
+use crate::publish::{Checked, Served, plain_priority};
+use crate::publish::{resolve, target_of, view_of};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::reply_to::is_reply_address;
+use crate::routing_keys::RoutingKeys;
 use crate::session::{Delivered, Publish, Source};
 use crate::sessions::SessionSide;
 use crate::sessions::mark_dirty;
+use crate::sessions::publish::replies::Addressed;
+use core::time::Duration;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_base::{Now, QueueId};
 
 impl SessionSide<'_> {
     /// Keeps a connection on this shard: what it publishes from another one could overtake what
@@ -117,5 +134,274 @@ impl SessionSide<'_> {
         }
         let key = channel.key;
         self.sessions.follow_ups.confirm(slot, key);
+    }
+
+    /// More reports of a publish are to come than were counted.
+    pub(crate) fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
+        let Some((_, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+            return;
+        };
+        let Some(channel) = connection.incarnation(to.channel) else { return };
+        if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {
+            confirms.expect(number, more);
+        }
+    }
+}
+
+impl SessionSide<'_> {
+    /// One published message, in the order of checks that clients rely on: size (checked before),
+    /// write permission, exchange, internal, reply-to, expiration, CC and BCC, topic permission,
+    /// user-id, route.
+    pub(crate) fn publish(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: Publish<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        self.shard.counters.received += 1;
+        self.shard.counters.count_size(publish.body.len());
+        if publish.immediate {
+            let text = "immediate=true";
+            return Err(Refusal::new(RefusalKind::NotImplemented, text));
+        }
+        let connection = &mut self.sessions.connections[at.slot as usize];
+        connection.uncounted |= !connection.publishes;
+        connection.publishes = true;
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let flags = match publish.properties {
+            [high, low, ..] => u16::from_be_bytes([*high, *low]),
+            _ => 0,
+        };
+        let holds = channel.tx.is_some();
+        let counted_bytes = channel.counted_bytes;
+        if !holds && let Some(mut routes) = channel.routes.take() {
+            let version = self.directory.version();
+            let known = routes.find(version, publish.exchange, publish.routing_key);
+            let plain = known.and_then(|_| plain_priority(PropertiesRef(publish.properties)));
+            let served = known.zip(plain).map(|(route, priority)| {
+                let checked = Checked::plain(publish.properties, priority);
+                self.publish_to(now, at, &publish, &checked, route.targets(), out)
+            });
+            routes.is_known = served.is_some();
+            let connection = &mut self.sessions.connections[at.slot as usize];
+            if let Some(channel) = connection.incarnation(at.channel.channel) {
+                channel.routes = Some(routes);
+                if channel.counted_bytes != counted_bytes {
+                    // It was weighed without them.
+                    connection.weigh_channel(at.channel.channel);
+                }
+            }
+            if let Some(served) = served {
+                self.press_back(at.slot, out);
+                return served.check(publish.exchange);
+            }
+        }
+        let checked = self.check_publish(at, &publish, flags)?;
+        if holds {
+            return self.hold_publish(at, &publish, checked, out);
+        }
+        let (served, _) = self.route_and_publish(now, at, &publish, checked, out);
+        self.press_back(at.slot, out);
+        served.check(publish.exchange)
+    }
+
+    /// Publishes a checked message. How far it is, and how many queues get it.
+    pub(crate) fn route_and_publish(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &Publish<'_>,
+        checked: Checked<'_>,
+        out: &mut Outbox,
+    ) -> (Served, usize) {
+        let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
+        let mut replies = Addressed::default();
+        if publish.exchange.is_empty() {
+            if keys.further.is_empty() && is_reply_address(keys.first) {
+                self.publish_reply(at, publish, &checked, out);
+                return (Served::Now, 1);
+            }
+            replies = self.copy_to_replies(publish, &checked, keys, out);
+        }
+        if let Some(delay) = checked.delay
+            && let Some(info) = self.directory.exchange(at.vhost, publish.exchange)
+            && let Some(id) = info.holding
+        {
+            // Nobody hears of it when it is due.
+            if !self.shard.find_routes(
+                &self.directory,
+                at.vhost,
+                publish.exchange,
+                keys,
+                &checked.properties,
+            ) {
+                return (Served::TooFar(self.shard.routes.steps_max()), 0);
+            }
+            return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
+        }
+        if !self.shard.find_routes(
+            &self.directory,
+            at.vhost,
+            publish.exchange,
+            keys,
+            &checked.properties,
+        ) {
+            return (Served::TooFar(self.shard.routes.steps_max()), 0);
+        }
+        let cacheable = self.shard.routes.is_cacheable() && checked.extra_keys.is_empty();
+        let queues = self.shard.routes.len();
+        if queues > TARGETS_AT_ONCE_MAX {
+            self.copy_to_far_replies(at, publish, &checked, &replies, true, out);
+            return (self.publish_to_many(now, at, publish, &checked, out), queues);
+        }
+        let mut targets = core::mem::take(&mut self.shard.targets);
+        targets.clear();
+        resolve(&self.shard.routes, &mut targets);
+        let is_reached = replies.is_answered || queues > 0;
+        self.copy_to_far_replies(at, publish, &checked, &replies, is_reached, out);
+        let served = if queues > 0 || !(replies.is_answered || replies.is_asked()) {
+            self.publish_to(now, at, publish, &checked, &targets, out)
+        } else {
+            if replies.is_answered {
+                self.account(at);
+            }
+            Served::Now
+        };
+        let connection = &mut self.sessions.connections[at.slot as usize];
+        let may_grow = connection.may_remember_routes();
+        if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
+            let names = (publish.exchange, publish.routing_key);
+            let routes = channel.routes.get_or_insert_default();
+            routes.learn(self.directory.version(), names, &targets, may_grow);
+            connection.weigh_channel(at.channel.channel);
+        }
+        self.shard.targets = targets;
+        (served, queues)
+    }
+
+    /// Publishes a checked message to more queues than get it at once. They are looked for when it is their turn,
+    /// and what held them is given back: it may be megabytes.
+    pub(crate) fn publish_to_many(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &Publish<'_>,
+        checked: &Checked<'_>,
+        out: &mut Outbox,
+    ) -> Served {
+        let list = self.shard.jobs.list_from(self.shard.routes.as_slice().iter().map(target_of));
+        self.shard.routes.give_back();
+        let served = self.publish_to(now, at, publish, checked, &list, out);
+        self.shard.jobs.drop_list(list);
+        served
+    }
+
+    /// A message that its exchange holds back under an id for so long.
+    pub(crate) fn publish_later(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &Publish<'_>,
+        checked: &Checked<'_>,
+        (id, delay): (QueueId, Duration),
+        out: &mut Outbox,
+    ) -> Served {
+        let view = view_of(publish, &checked.properties);
+        let target = Target { queue: id, home: self.shard.id, slot: u32::MAX };
+        let mut later = Later { due: now.instant + delay, segments: 0 };
+        let mut waits = false;
+        if !checked.has_room {
+            match self.home().room_for(&Incoming::new(view), checked.persistent, &[target]) {
+                Room::Now => {}
+                Room::Later(_) => waits = true,
+                Room::Never(bytes) => return Served::Never(bytes),
+            }
+            match self.home().segments_to_hold_back(id, &view, checked.persistent) {
+                Ok(segments) => later.segments = segments,
+                Err(bytes) => return Served::NeverReleased(bytes),
+            }
+            waits |= !self.home().takes_long(later.segments);
+        }
+        let number = self.next_number(at);
+        let terms = checked.terms(at.channel, number);
+        if waits {
+            self.open_number(at, number, 1, Receipt::Taken);
+            self.start_fanout(at, &view, terms, &[target], Some(later));
+            return Served::Later;
+        }
+        let held = self.home().delay_one(now, (id, later), &view, &terms, out);
+        self.open_number(at, number, held.logs, held.receipt);
+        Served::Now
+    }
+
+    pub(crate) fn publish_to(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &Publish<'_>,
+        checked: &Checked<'_>,
+        targets: &[Target],
+        out: &mut Outbox,
+    ) -> Served {
+        if targets.is_empty() {
+            self.unroutable(at, publish, &checked.properties, out);
+            self.account(at);
+            return Served::Now;
+        }
+        let view = view_of(publish, &checked.properties);
+        let mut incoming = Incoming::new(view);
+        let mut is_job = false;
+        if !checked.has_room {
+            let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
+            is_job = first.len() < targets.len();
+            match self.home().room_for(&incoming, checked.persistent, first) {
+                Room::Now => {}
+                Room::Later(_) => is_job = true,
+                Room::Never(bytes) => return Served::Never(bytes),
+            }
+        }
+        self.shard.counters.routed += 1;
+        let own = self.shard.id;
+        // What is on its way to another shard must not be overtaken by way of a third one.
+        let connection = &mut self.sessions.connections[at.slot as usize];
+        for target in targets {
+            connection.count(target.home, own);
+        }
+        let number = self.next_number(at);
+        let terms = checked.terms(at.channel, number);
+        if is_job {
+            self.tie(at);
+            self.open_number(at, number, 1, Receipt::Taken);
+            self.start_fanout(at, &view, terms, targets, None);
+            return Served::Later;
+        }
+        let routed = self.home().enqueue_all(now, &mut incoming, targets, terms, out);
+        incoming.finish(&mut self.shard.pool);
+        if routed.remote > 0 {
+            self.tie(at);
+        }
+        self.open_number(at, number, routed.remote + routed.logs, routed.receipt);
+        Served::Now
+    }
+
+    /// Slows a publisher down when its shard's memory or a mail batch is full.
+    pub(crate) fn press_back(&mut self, slot: u32, out: &mut Outbox) {
+        let is_over = self.shard.memory() > self.shard.loan.bytes;
+        let is_full = is_over && !self.waits_for_loan(slot, out);
+        if is_full {
+            self.shard.backpressure.note_memory_full();
+            self.sessions.block(&mut self.shard, slot, Shortage::Memory, out);
+        } else if self.journal.is_short() {
+            self.sessions.block(&mut self.shard, slot, Shortage::Disk, out);
+        } else if self.shard.backpressure.is_short_elsewhere()
+            && let Some(shortage) = self.feeds_short_shard(slot)
+        {
+            self.sessions.block(&mut self.shard, slot, shortage, out);
+        }
+        if self.journal.is_behind() || self.sessions.feeds_lagging_shard(&self.shard, slot) {
+            self.sessions.pause(&mut self.shard, slot, Cause::Log, out);
+        }
+        self.press_mail(slot, out);
     }
 }

@@ -1,20 +1,18 @@
 //! Publishes that a transaction holds until its commit.
 
-use alloc::format;
-
-use lepus_base::Now;
-
-use crate::broker::Broker;
 use crate::channel::{At, HeldPublish};
 use crate::outbox::Outbox;
 use crate::publish::{Checked, Served};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::Publish;
+use crate::sessions::SessionSide;
+use alloc::format;
+use lepus_base::Now;
 
 /// The part of the memory that a connection's transactions may hold while it is short.
 pub(crate) const TX_PART: usize = 16;
 
-impl Broker {
+impl SessionSide<'_> {
     /// Keeps a publish for the commit. While memory is short its client is held back as others are,
     /// unless its transactions are a good part of what takes it: nobody else could give that back.
     pub(crate) fn hold_publish(

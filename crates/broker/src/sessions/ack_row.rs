@@ -1,13 +1,12 @@
 //! Acknowledgements in a row, of deliveries of one queue: channel and queue are looked up once for
 //! all of them, and the queue delivers what it has room for after the last.
 
+use crate::outbox::Outbox;
 use crate::session::amqp::Repeats;
+use crate::sessions::SessionSide;
 use lepus_base::Now;
 
-use crate::broker::Broker;
-use crate::outbox::Outbox;
-
-impl Broker {
+impl SessionSide<'_> {
     /// Takes the acknowledgements at the start of `bytes` that settle one delivery each, of the same
     /// channel and the same queue of this shard. Returns the bytes they took; whatever is not as
     /// plain as that goes the general way.

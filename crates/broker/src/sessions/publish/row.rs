@@ -3,17 +3,16 @@
 //!
 //! Whatever is not as plain as that ends the row and goes the general way, which behaves the same.
 
-use crate::session::amqp::Repeats;
-use lepus_amqp::properties::PropertiesRef;
-use lepus_base::Now;
-
-use crate::broker::Broker;
 use crate::channel::Target;
 use crate::channel::routes::Route;
 use crate::outbox::Outbox;
 use crate::session::Publish;
+use crate::session::amqp::Repeats;
+use crate::sessions::SessionSide;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_base::Now;
 
-impl Broker {
+impl SessionSide<'_> {
     /// Remembers the frame of a publish that went the way its channel remembers. `bytes` begin with
     /// it. What is to be logged goes in no row, and those behind it are not tried as one.
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
@@ -43,7 +42,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> usize {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return 0 };
-        if !self.homes.migrations.is_idle() || self.home().is_short_of_anything() {
+        if !self.homes.is_none_moving() || self.home().is_short_of_anything() {
             return 0;
         }
         let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };

@@ -1,0 +1,19 @@
+//! What the homes of a shard may touch of it.
+
+use crate::directory::Directory;
+use crate::homes::Homes;
+use crate::journal::Journal;
+use crate::sessions::Sessions;
+use crate::shard::Shard;
+
+/// The queues of a shard at work: what their homes own, and what they may touch of the shard.
+///
+/// Of the sessions they use what delivers a message to a consumer, and nothing else: whatever a session is to know
+/// or to do goes to it as mail.
+pub(crate) struct HomeSide<'a> {
+    pub homes: &'a mut Homes,
+    pub journal: &'a mut Journal,
+    pub shard: &'a mut Shard,
+    pub directory: &'a mut Directory,
+    pub sessions: &'a mut Sessions,
+}
