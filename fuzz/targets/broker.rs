@@ -202,7 +202,7 @@ impl World {
         if ready == 0 && !has_delayed(&self.broker) {
             assert_eq!(bodies, 0, "bodies of messages that are nowhere");
         }
-        assert_eq!(self.broker.sessions.connections.len(), 0);
+        assert_eq!(self.broker.connections.all.len(), 0);
     }
 }
 

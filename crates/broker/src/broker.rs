@@ -42,6 +42,7 @@ use lepus_store::disk::{Completion, LogId};
 
 use crate::backpressure::Cause;
 use crate::connection::{Connection, ConnectionEnd, PeerInfo};
+use crate::connections::Connections;
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::directory::{Change, Directory};
 use crate::homes::{HomeSide, Homes};
@@ -51,7 +52,7 @@ use crate::outbox::{ConnectionSlot, Outbox};
 use crate::queue::{Queue, Recorder};
 use crate::session::amqp::Amqp;
 use crate::session::{Event, Incoming, Session, Speaker, State};
-use crate::sessions::{SessionSide, Sessions};
+use crate::sessions::SessionSide;
 use crate::settings::Settings;
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -64,7 +65,7 @@ pub struct Broker {
     /// Orders the directory's changes, on shard 0.
     pub(crate) definitions: Definitions,
     /// The connections.
-    pub sessions: Sessions,
+    pub connections: Connections,
     /// The queues, and what is on its way between them.
     pub homes: Homes,
     /// The logs that the shard drives.
@@ -84,7 +85,7 @@ impl Broker {
         Broker {
             directory,
             definitions: Definitions::new(hash),
-            sessions: Sessions::new(hash, settings.secret, shard),
+            connections: Connections::new(hash, settings.secret, shard),
             homes: Homes::new(hash, shard),
             journal: Journal::default(),
             shard: Shard::new(settings),
@@ -104,7 +105,7 @@ impl Broker {
             journal: &mut self.journal,
             shard: &mut self.shard,
             directory: &mut self.directory,
-            sessions: &mut self.sessions,
+            connections: &mut self.connections,
         }
     }
 
@@ -112,7 +113,7 @@ impl Broker {
     #[inline]
     pub(crate) fn session(&mut self) -> SessionSide<'_> {
         SessionSide {
-            sessions: &mut self.sessions,
+            connections: &mut self.connections,
             homes: &mut self.homes,
             journal: &mut self.journal,
             shard: &mut self.shard,
@@ -212,11 +213,11 @@ impl Broker {
         out: &mut Outbox,
     ) -> ConnectionSlot {
         let connection = Box::new(Connection::new(id, peer, session, now.wall_millis));
-        let slot = self.sessions.connections.insert(connection) as u32;
-        self.sessions.by_id.insert(id, slot);
-        self.sessions.arm(&mut self.shard, slot);
-        self.sessions.looks.arm(now, &mut self.shard.timers);
-        self.sessions.recount(&mut self.shard, slot);
+        let slot = self.connections.all.insert(connection) as u32;
+        self.connections.by_id.insert(id, slot);
+        self.connections.arm(&mut self.shard, slot);
+        self.connections.looks.arm(now, &mut self.shard.timers);
+        self.connections.recount(&mut self.shard, slot);
         if self.shard.stopping {
             out.close.push(ConnectionSlot(slot));
         }
@@ -240,7 +241,7 @@ impl Broker {
     /// and nobody waits only for what it does to its socket.
     #[must_use]
     pub fn is_open(&self, slot: ConnectionSlot) -> bool {
-        let connection = self.sessions.connections.get(slot.0 as usize);
+        let connection = self.connections.all.get(slot.0 as usize);
         connection.is_some_and(|connection| {
             let is_over = matches!(
                 connection.session.state(),
@@ -253,7 +254,7 @@ impl Broker {
     /// Whether the client has asked for the end of the connection and the answer is not on its way.
     #[must_use]
     pub fn owes_end(&self, slot: ConnectionSlot) -> bool {
-        self.sessions.connections.get(slot.0 as usize).is_some_and(|connection| {
+        self.connections.all.get(slot.0 as usize).is_some_and(|connection| {
             connection.end == Some(ConnectionEnd::ByClient)
                 && (connection.session.state() == State::PeerClosing || !connection.send.is_empty())
         })
@@ -262,16 +263,16 @@ impl Broker {
     /// Whether the connection is closed because the client did not answer the broker's close in time.
     #[must_use]
     pub fn gave_up(&self, slot: ConnectionSlot) -> bool {
-        let connection = self.sessions.connections.get(slot.0 as usize);
+        let connection = self.connections.all.get(slot.0 as usize);
         connection.is_some_and(|connection| connection.gave_up)
     }
 
     /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of
     /// its own between the socket and here.
     pub fn driver_holds(&mut self, slot: ConnectionSlot, bytes: usize) {
-        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot.index()) else { return };
         connection.apart_bytes = bytes + connection.client_properties().bytes().len();
-        self.sessions.recount(&mut self.shard, slot.0);
+        self.connections.recount(&mut self.shard, slot.0);
     }
 
     /// Bytes came from a client. Returns how many were consumed; the driver keeps the rest and
@@ -291,16 +292,16 @@ impl Broker {
         let unread_bytes_max = self.shard.limits.unread_bytes_max;
         self.session().press_mail(slot, out);
         self.shard.effort.begin_reading();
-        while let Some(connection) = self.sessions.connections.get_mut(slot as usize) {
+        while let Some(connection) = self.connections.all.get_mut(slot as usize) {
             if !connection.paused.is_empty() || connection.gone {
                 break;
             }
             if self.shard.effort.has_read_enough() {
-                self.sessions.pause(&mut self.shard, slot, Cause::Turn, out);
+                self.connections.pause(&mut self.shard, slot, Cause::Turn, out);
                 break;
             }
             if connection.send.backlog() > unread_bytes_max {
-                self.sessions.pause(&mut self.shard, slot, Cause::Unread, out);
+                self.connections.pause(&mut self.shard, slot, Cause::Unread, out);
                 break;
             }
             let rest = &bytes[consumed..];
@@ -309,7 +310,7 @@ impl Broker {
                 consumed += used;
                 continue;
             }
-            let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { break };
+            let Some(connection) = self.connections.all.get_mut(slot as usize) else { break };
             let sent_before = connection.send.bytes.len();
             let (used, event) =
                 connection.session.receive(now.instant, rest, &mut connection.send.bytes);
@@ -319,9 +320,9 @@ impl Broker {
                 break;
             }
             if let Event::Publish { publish, .. } = &event
-                && self.sessions.connections[slot as usize].blocked
+                && self.connections.all[slot as usize].blocked
             {
-                self.sessions.pause(&mut self.shard, slot, Cause::Shortage, out);
+                self.connections.pause(&mut self.shard, slot, Cause::Shortage, out);
                 // One that was put together cannot be given back.
                 if matches!(publish, Incoming::Borrowed(_)) {
                     break;
@@ -330,7 +331,7 @@ impl Broker {
             consumed += used;
             let idle = used == 0 && matches!(event, Event::None);
             if answered {
-                self.sessions.mark_dirty(slot, out);
+                self.connections.mark_dirty(slot, out);
             }
             if idle {
                 break;
@@ -346,7 +347,7 @@ impl Broker {
                 break;
             }
         }
-        self.sessions.arm(&mut self.shard, slot);
+        self.connections.arm(&mut self.shard, slot);
         self.settle_down(now, out);
         self.shard.effort.end_reading();
         self.session().weigh(now, slot, bytes.len() - consumed, out);
@@ -364,12 +365,12 @@ impl Broker {
 
     /// The socket is gone. Called once for each connection; its slot is free afterwards.
     pub fn closed(&mut self, now: Now, slot: ConnectionSlot, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot.index()) else { return };
         connection.gone = true;
         connection.send.clear(&mut self.shard.pool);
         connection.leftover_bytes = 0;
         connection.apart_bytes = 0;
-        self.sessions.recount(&mut self.shard, slot.0);
+        self.connections.recount(&mut self.shard, slot.0);
         self.session().end_connection(now, slot.0, ConnectionEnd::Lost, out);
         self.settle_down(now, out);
     }
@@ -377,24 +378,21 @@ impl Broker {
     /// What is to be sent to a client next.
     #[must_use]
     pub fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
-        let (connections, pool) = (&mut self.sessions.connections, &mut self.shard.pool);
+        let (connections, pool) = (&mut self.connections.all, &mut self.shard.pool);
         if let Some(connection) = connections.get_mut(slot.index())
             && connection.send.is_streaming()
         {
             let connection = &mut **connection;
             connection.send.encode_next(pool, &connection.session);
-            self.sessions.recount(&mut self.shard, slot.0);
+            self.connections.recount(&mut self.shard, slot.0);
         }
-        self.sessions
-            .connections
-            .get(slot.index())
-            .map_or(&[], |connection| connection.send.unsent())
+        self.connections.all.get(slot.index()).map_or(&[], |connection| connection.send.unsent())
     }
 
     /// How many bytes are left to send to a client, those of large bodies included that are not encoded.
     #[must_use]
     pub fn bytes_to_send(&self, slot: ConnectionSlot) -> usize {
-        self.sessions.connections.get(slot.index()).map_or(0, |connection| connection.send.len())
+        self.connections.all.get(slot.index()).map_or(0, |connection| connection.send.len())
     }
 
     /// So many bytes of this shard's mail are on their way to others, or as emptied batches back.
@@ -405,7 +403,7 @@ impl Broker {
     /// The socket took some of what was to be sent.
     pub fn sent(&mut self, now: Now, slot: ConnectionSlot, bytes: usize, out: &mut Outbox) {
         let window = self.shard.limits.send_window_bytes;
-        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot.index()) else { return };
         let was_streaming = connection.send.is_streaming();
         connection.send.advance(bytes);
         connection.dirty = !connection.send.is_empty();
@@ -418,15 +416,15 @@ impl Broker {
         }
         let is_unread = connection.paused.has(Cause::Unread);
         let has_room = connection.send.len() <= window / 2;
-        self.sessions.note_spacious(&mut self.shard, slot.0, now);
-        self.sessions.recount(&mut self.shard, slot.0);
+        self.connections.note_spacious(&mut self.shard, slot.0, now);
+        self.connections.recount(&mut self.shard, slot.0);
         if is_unread {
             self.session().resume_unread(slot.0, out);
         }
         if !has_room {
             return;
         }
-        let Some(connection) = self.sessions.connections.get_mut(slot.index()) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot.index()) else { return };
         for (home, bytes) in connection.debts.drain(..) {
             let mail = Mail::Window { connection: connection.id, bytes };
             out.mail[home.index()].items.push(mail);
@@ -471,7 +469,7 @@ impl Broker {
     pub fn next_timeout(&self) -> Instant {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
         let moves =
-            self.sessions.departures.next_timeout().min(self.homes.migrations.next_timeout());
+            self.connections.departures.next_timeout().min(self.homes.migrations.next_timeout());
         let timers = self.shard.timers.next().min(self.homes.delayed.next_timeout());
         timers
             .min(logs)
@@ -488,11 +486,11 @@ impl Broker {
                 }
                 Timer::Queue(slot, id) => self.home().queue_timeout(now, at, (slot, id), out),
                 Timer::Letters(queue) => self.home().letters_due(now, queue),
-                Timer::Looks => self.sessions.looks.begin(),
+                Timer::Looks => self.connections.looks.begin(),
                 Timer::Oldest => self.homes.oldest.begin(),
                 Timer::UnreadReplies => {
                     let timers = &mut self.shard.timers;
-                    self.sessions.unread_replies.tell_more(now, timers, out);
+                    self.connections.unread_replies.tell_more(now, timers, out);
                 }
                 Timer::Trim => self.session().trim_buffers(now),
                 Timer::Tables => self.home().look_at_tables(now),
@@ -545,7 +543,7 @@ impl Broker {
         self.sweep_timers();
         self.close_surplus(now, out);
         self.settle_down(now, out);
-        if self.sessions.follow_ups.has_confirms() {
+        if self.connections.follow_ups.has_confirms() {
             self.session().flush_confirms(now, out);
         }
         self.depart(now, out);
@@ -557,7 +555,7 @@ impl Broker {
         self.home().hear_logs(now, out);
         self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);
-        if self.sessions.user_channels.has_changed() {
+        if self.connections.user_channels.has_changed() {
             self.session().tell_channels(out);
         }
         self.weigh_tables(now, out);
@@ -569,13 +567,13 @@ impl Broker {
         for _ in 0..4 {
             self.carry_own_mail(now, out);
             let more = self.home().route_dead_letters(now, out);
-            for slot in self.sessions.follow_ups.take_resumable() {
+            for slot in self.connections.follow_ups.take_resumable() {
                 self.session().resume_stalled(now, slot, out);
             }
             self.replay_parked(now, out);
             self.carry_own_mail(now, out);
-            let is_quiet =
-                !self.homes.dead_letters.has_any_to_send() && self.sessions.follow_ups.is_quiet();
+            let is_quiet = !self.homes.dead_letters.has_any_to_send()
+                && self.connections.follow_ups.is_quiet();
             if more || is_quiet {
                 break;
             }

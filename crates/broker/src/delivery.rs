@@ -11,6 +11,7 @@ use lepus_store::LaneSlot;
 use crate::channel::WaitsFor;
 use crate::channel::unacked::Unacked;
 use crate::connection::Connection;
+use crate::connections::{Connections, mark_dirty};
 use crate::counters::Counters;
 use crate::dead_letter::DeadLetters;
 use crate::dead_letter::Source;
@@ -23,7 +24,6 @@ use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Rea
 use crate::remote::{Remote, RemoteWindow};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Delivered, Source as Origin};
-use crate::sessions::{Sessions, mark_dirty};
 use crate::shard::Shard;
 
 pub(crate) use row::Noted;
@@ -125,7 +125,7 @@ pub struct QueueSink<'a> {
     /// Bodies, counters, limits.
     pub shard: &'a mut Shard,
     /// The connections.
-    pub sessions: &'a mut Sessions,
+    pub connections: &'a mut Connections,
     /// Consumers on other shards.
     pub remote: &'a mut Remote,
     /// Messages on their way to a dead-letter exchange.
@@ -158,12 +158,12 @@ impl<'a> Ways<'a> {
     #[inline(always)]
     fn new(
         shard: &'a mut Shard,
-        sessions: &'a mut Sessions,
+        connections: &'a mut Connections,
         remote: &'a mut Remote,
         out: &'a mut Outbox,
     ) -> (Ways<'a>, &'a Pool) {
         let Shard { id, near, counters, pool, .. } = shard;
-        let connections = &mut sessions.connections;
+        let connections = &mut connections.all;
         (Ways { shard: *id, near, connections, counters, remote, out }, pool)
     }
 
@@ -262,13 +262,13 @@ impl QueueSink<'_> {
             Err(_) => return Sent::Lost,
         };
         if view.body.len() < LARGE_BODY_BYTES_MIN {
-            let (mut ways, pool) = Ways::new(self.shard, self.sessions, self.remote, self.out);
+            let (mut ways, pool) = Ways::new(self.shard, self.connections, self.remote, self.out);
             ways.send_apart(from, consumer, delivery, &view, None, pool);
             return Sent::Done;
         }
         // A large one is kept in the pool while the socket takes it.
         let body = view.pack(&mut self.shard.pool);
-        let (mut ways, pool) = Ways::new(self.shard, self.sessions, self.remote, self.out);
+        let (mut ways, pool) = Ways::new(self.shard, self.connections, self.remote, self.out);
         let view = MessageView::unpack(pool.get(body));
         if !ways.send_apart(from, consumer, delivery, &view, Some(body), pool) {
             self.shard.pool.release(body);
@@ -281,7 +281,7 @@ impl QueueSink<'_> {
         let window = self.shard.limits.send_window_bytes;
         let unacked_max = self.shard.limits.unacked_per_channel_max as usize;
         let slot = consumer.connection_slot as usize;
-        let Some(connection) = self.sessions.connections.get_mut(slot) else { return false };
+        let Some(connection) = self.connections.all.get_mut(slot) else { return false };
         if connection.id != consumer.key.connection || connection.gone || connection.end.is_some() {
             return false;
         }
@@ -365,7 +365,7 @@ impl Sink for QueueSink<'_> {
             return self.deliver_logged(consumer, delivery, position, bytes);
         }
         let from = (self.queue, self.queue_slot);
-        let (mut ways, pool) = Ways::new(self.shard, self.sessions, self.remote, self.out);
+        let (mut ways, pool) = Ways::new(self.shard, self.connections, self.remote, self.out);
         let unpacked;
         let (view, stored) = match content {
             Content::Stored(body) => {

@@ -345,4 +345,10 @@ impl Shard {
         let mail = Mail::Ask { origin, request: Box::new(request) };
         out.send(self.id, ShardId(0), mail);
     }
+
+    /// Whether publishers are held back for something that no publish of a row changes.
+    #[inline]
+    pub(crate) fn is_short_of_anything(&self, journal: &Journal) -> bool {
+        journal.is_short() || journal.is_behind() || self.backpressure.is_short_elsewhere()
+    }
 }

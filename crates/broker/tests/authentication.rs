@@ -163,7 +163,7 @@ fn a_client_may_name_its_connection() {
     let options = ClientOptions { properties, heartbeat: 0, ..Default::default() };
     assert!(world.connect_with(0, options).is_open());
     let name = world.broker(0, |broker| {
-        let (_, connection) = broker.sessions.connections.iter().next().unwrap();
+        let (_, connection) = broker.connections.all.iter().next().unwrap();
         let name = connection.client_properties().get("connection_name");
         name.and_then(|name| name.as_text()).map(str::to_owned)
     });

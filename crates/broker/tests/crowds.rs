@@ -27,7 +27,7 @@ fn largest_fall(world: &World, figure: impl Fn() -> usize) -> usize {
 fn unacked(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.sessions.connections.iter().flat_map(|(_, one)| one.open_channels());
+            let all = broker.connections.all.iter().flat_map(|(_, one)| one.open_channels());
             all.map(|channel| channel.unacked.len()).sum::<usize>()
         })
     };
@@ -247,7 +247,7 @@ fn consumers(world: &World) -> usize {
 fn subscriptions(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.sessions.connections.iter().flat_map(|(_, one)| one.open_channels());
+            let all = broker.connections.all.iter().flat_map(|(_, one)| one.open_channels());
             let known = all.filter_map(|channel| channel.subscriptions.as_ref());
             known.map(|all| all.by_number.len()).sum::<usize>()
         })
@@ -259,7 +259,7 @@ fn subscriptions(world: &World) -> usize {
 fn channels(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.sessions.connections.iter();
+            let all = broker.connections.all.iter();
             all.map(|(_, one)| one.open_channels().count()).sum::<usize>()
         })
     };

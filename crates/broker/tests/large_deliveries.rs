@@ -158,7 +158,7 @@ fn so_many_connections_are_written_in_a_turn() {
 fn of_many_connections_that_are_lost_at_once_a_few_end_in_a_turn() {
     let world = World::new(1);
     let all: Vec<Channel> = (0..500).map(|_| world.channel(0)).collect();
-    let count = || world.broker(0, |broker| broker.sessions.connections.len());
+    let count = || world.broker(0, |broker| broker.connections.all.len());
     let mut most = 0;
     world.quietly(|| {
         all.iter().for_each(|channel| channel.client().reset());

@@ -21,7 +21,7 @@ fn every_client_is_told_that_the_server_stops() {
             assert!(text.contains("shutdown"), "{text}");
         }
         for shard in 0..stage.world.broker(0, |broker| broker.settings().shards) {
-            let connections = stage.world.broker(shard, |broker| broker.sessions.connections.len());
+            let connections = stage.world.broker(shard, |broker| broker.connections.all.len());
             assert_eq!(connections, 0);
         }
     });

@@ -214,7 +214,7 @@ fn a_connection_that_is_closed_by_either_side_is_no_longer_open() {
     let world = World::new(1);
     let is_open = || {
         world.broker(0, |broker| {
-            let slots = broker.sessions.connections.iter().map(|(slot, _)| slot as u32);
+            let slots = broker.connections.all.iter().map(|(slot, _)| slot as u32);
             slots.map(|slot| broker.is_open(ConnectionSlot(slot))).collect::<Vec<_>>()
         })
     };

@@ -279,7 +279,7 @@ impl Client {
         state
             .shards
             .brokers()
-            .find(|broker| broker.sessions.by_id.contains_key(&id))
+            .find(|broker| broker.connections.by_id.contains_key(&id))
             .map(|broker| broker.shard().0)
     }
 }

@@ -62,8 +62,8 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
     let mut unacked_in_queues = 0;
     for broker in shards.brokers() {
         let shard = broker.shard();
-        let (state, sessions, homes) = (&broker.shard, &broker.sessions, &broker.homes);
-        for (_, connection) in &sessions.connections {
+        let (state, connections, homes) = (&broker.shard, &broker.connections, &broker.homes);
+        for (_, connection) in &connections.all {
             if !living.contains(&connection.id) {
                 found.push(format!("shard {shard}: not gone: {}", describe(connection)));
             }
@@ -96,7 +96,7 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             }
         }
         let counted: usize =
-            sessions.connections.iter().map(|(_, connection)| connection.counted_bytes).sum();
+            connections.all.iter().map(|(_, connection)| connection.counted_bytes).sum();
         if state.connection_bytes != counted {
             let sum = state.connection_bytes;
             found.push(format!("shard {shard}: {sum} bytes of connections are {counted}"));
@@ -193,7 +193,7 @@ fn excess_timers(shards: &Shards) -> Option<String> {
     let gone = counters.queues_deleted;
     let living: u64 = shards
         .brokers()
-        .map(|broker| (broker.sessions.connections.len() + broker.queues().count()) as u64)
+        .map(|broker| (broker.connections.all.len() + broker.queues().count()) as u64)
         .sum();
     let come = shards.connections_taken() + moves + gone + living + shards.len() as u64;
     let timers: u64 = shards.brokers().map(|broker| broker.shard.timers.len() as u64).sum();
@@ -234,10 +234,10 @@ pub(crate) fn excess(shards: &Shards, queue_bytes_max: usize) -> Option<String> 
         return Some(text);
     }
     for broker in shards.brokers() {
-        let (shard, state, sessions) = (broker.shard(), &broker.shard, &broker.sessions);
+        let (shard, state, connections) = (broker.shard(), &broker.shard, &broker.connections);
         let messages: u64 = broker.queues().map(|(_, queue)| queue.ready() + queue.unacked()).sum();
         let of_connections: usize =
-            sessions.connections.iter().map(|(_, connection)| connection.memory_bytes()).sum();
+            connections.all.iter().map(|(_, connection)| connection.memory_bytes()).sum();
         let figures = broker.log_figures();
         let windows = figures.window_entries * MESSAGE_BYTES_MAX;
         let of_bodies = match state.pool.is_sparse() && !state.must_compact() {

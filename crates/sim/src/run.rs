@@ -598,7 +598,7 @@ impl Run {
             std::mem::take(&mut disk.takes)
         });
         let moves = |broker: &lepus_broker::Broker| {
-            let mut connections = broker.sessions.connections.iter();
+            let mut connections = broker.connections.all.iter();
             broker.has_migrations()
                 || connections.any(|(_, connection)| {
                     connection.paused.has(lepus_broker::backpressure::Cause::Move)
@@ -648,7 +648,7 @@ impl Run {
             let lacks_room = self.has_little_room() && self.shards.waits_for_room();
             // What these say is not heard before their publishes have room.
             let unheard: Vec<ConnectionId> = (self.shards.brokers())
-                .flat_map(|broker| broker.sessions.connections.iter())
+                .flat_map(|broker| broker.connections.all.iter())
                 .filter(|(_, connection)| {
                     connection.open_channels().any(|it| !it.parked.is_empty())
                 })
@@ -711,7 +711,7 @@ impl Run {
         let found = self
             .shards
             .brokers()
-            .flat_map(|broker| broker.sessions.connections.iter())
+            .flat_map(|broker| broker.connections.all.iter())
             .find(|(_, connection)| connection.id == id);
         match found {
             Some((_, connection)) => figures::describe(connection),

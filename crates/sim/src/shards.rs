@@ -432,7 +432,7 @@ impl Shards {
 
     /// The balancer sends a connection to another shard. False if no shard has it.
     pub(crate) fn move_connection(&self, id: ConnectionId, to: u16) -> bool {
-        let holder = self.brokers().find(|broker| broker.sessions.by_id.contains_key(&id));
+        let holder = self.brokers().find(|broker| broker.connections.by_id.contains_key(&id));
         let Some(from) = holder.map(Broker::shard) else { return false };
         let why = "the simulator wants it".to_owned();
         let query = Query::MoveConnection { connection: id, to: ShardId(to), why };

@@ -26,7 +26,7 @@ impl Broker {
             out.tell_others(self.shard.id, || Mail::Short(shortage));
         }
         self.home().tell_shortage(now, out);
-        self.sessions.unblock_all(&mut self.shard, out);
+        self.connections.unblock_all(&mut self.shard, out);
         if self.journal.is_on() {
             self.give_room(now, out);
         }
@@ -45,7 +45,7 @@ impl Broker {
                 self.home().resume_remote(now, queue, key, out);
             }
             let waiting = self.shard.backpressure.end_mail();
-            self.sessions.resume_all(&mut self.shard, waiting, Cause::Mail, out);
+            self.connections.resume_all(&mut self.shard, waiting, Cause::Mail, out);
         }
     }
 

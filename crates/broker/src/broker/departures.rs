@@ -19,16 +19,18 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         self.shard.now = now;
-        if !self.shard.may_send_to(to) || !self.sessions.departures.may_begin(id) {
+        if !self.shard.may_send_to(to) || !self.connections.departures.may_begin(id) {
             return false;
         }
-        let Some((slot, connection)) = self.sessions.connection(id, u32::MAX) else { return false };
+        let Some((slot, connection)) = self.connections.connection(id, u32::MAX) else {
+            return false;
+        };
         if !connection.may_leave_to(to) {
             return false;
         }
         let detaches = !connection.attachments().is_empty();
-        self.sessions.pause(&mut self.shard, slot, Cause::Move, out);
-        let number = self.sessions.departures.begin(now, (slot, id), to, why, detaches);
+        self.connections.pause(&mut self.shard, slot, Cause::Move, out);
+        let number = self.connections.departures.begin(now, (slot, id), to, why, detaches);
         if detaches {
             let mail = Mail::DetachConsumers { connection: id, number };
             out.mail[to.index()].items.push(mail);
@@ -38,17 +40,17 @@ impl Broker {
 
     /// Brings departures forward, at the end of a cycle.
     pub(crate) fn depart(&mut self, now: Now, out: &mut Outbox) {
-        if self.sessions.departures.has_waiting() && self.has_applied_mail() {
-            for (from, connection, number) in self.sessions.departures.take_waiting() {
+        if self.connections.departures.has_waiting() && self.has_applied_mail() {
+            for (from, connection, number) in self.connections.departures.take_waiting() {
                 out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
             }
         }
-        for mut departure in self.sessions.departures.take_all() {
+        for mut departure in self.connections.departures.take_all() {
             let (slot, id) = departure.connection();
             if self.session().bring_forward(now, &mut departure, out) {
-                self.sessions.departures.keep(departure);
-            } else if self.sessions.connection_at(slot, id).is_some() {
-                self.sessions.resume(&mut self.shard, slot, Cause::Move, out);
+                self.connections.departures.keep(departure);
+            } else if self.connections.connection_at(slot, id).is_some() {
+                self.connections.resume(&mut self.shard, slot, Cause::Move, out);
             }
         }
     }
@@ -66,7 +68,7 @@ impl Broker {
         if self.has_applied_mail() {
             out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
         } else {
-            self.sessions.departures.wait(from, connection, number);
+            self.connections.departures.wait(from, connection, number);
         }
     }
 }

@@ -15,11 +15,13 @@ pub(crate) const REPLAY_AT_ONCE_MAX: usize = 512;
 impl Broker {
     /// Handles frames that were parked behind questions that are answered now.
     pub(crate) fn replay_parked(&mut self, now: Now, out: &mut Outbox) {
-        for _ in 0..self.sessions.follow_ups.channels_to_unpark() {
+        for _ in 0..self.connections.follow_ups.channels_to_unpark() {
             if self.shard.effort.is_used_up() {
                 return;
             }
-            let Some((slot, id, key)) = self.sessions.follow_ups.next_to_unpark() else { return };
+            let Some((slot, id, key)) = self.connections.follow_ups.next_to_unpark() else {
+                return;
+            };
             self.replay_channel(now, slot, id, key, out);
         }
     }
@@ -33,7 +35,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let shard = self.shard.id;
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else { return };
         let vhost = connection.vhost;
         let is_silent = connection.is_silent;
         let Some(channel) = connection.incarnation(key) else { return };
@@ -47,7 +49,7 @@ impl Broker {
         let at = At { slot, vhost, channel: ChannelRef { shard, connection: id, channel: key } };
         let mut place = 0;
         for _ in 0..REPLAY_AT_ONCE_MAX {
-            let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+            let Some(connection) = self.connections.connection_at(slot, id) else { return };
             let Some(channel) = connection.incarnation(key) else { break };
             if channel.ending.is_some() || channel.pending.is_some() || place >= parked.len() {
                 break;
@@ -61,7 +63,7 @@ impl Broker {
             self.carry_own_mail(now, out);
             place += used;
         }
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else { return };
         let ending = connection.incarnation(key).map(|channel| channel.ending);
         if ending == Some(Some(Ending::ByBroker)) {
             answer_parked_close(connection, at, &parked[place..], out);
@@ -86,10 +88,10 @@ impl Broker {
                 && let Some(channel) = connection.incarnation(key)
             {
                 channel.unparking = true;
-                self.sessions.follow_ups.unpark(slot, id, key);
+                self.connections.follow_ups.unpark(slot, id, key);
             }
         }
-        self.sessions.recount(&mut self.shard, slot);
+        self.connections.recount(&mut self.shard, slot);
         self.session().resume_parked(slot, out);
     }
 }

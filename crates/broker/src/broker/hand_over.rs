@@ -19,12 +19,11 @@ impl Broker {
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
     /// where it is gone or cannot go any more; then it is served as before.
     pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
-        let why =
-            self.sessions.departures.end(self.sessions.connections.get(slot.index())?).ok()?;
+        let why = self.connections.departures.end(self.connections.all.get(slot.index())?).ok()?;
         self.shard.counters.moved += u64::from(why.is_some());
-        let mut connection = self.sessions.connections.try_remove(slot.index())?;
-        self.sessions.by_id.remove(&connection.id);
-        self.sessions.forget_bytes(&mut self.shard, &mut connection);
+        let mut connection = self.connections.all.try_remove(slot.index())?;
+        self.connections.by_id.remove(&connection.id);
+        self.connections.forget_bytes(&mut self.shard, &mut connection);
         self.shard.counters.handed_over += 1;
         connection.leave_shard(self.shard.now.instant);
         Some(Traveller { connection, errand: why.map(|why| (self.shard.id, why)) })
@@ -37,13 +36,13 @@ impl Broker {
         connection.send.settle_in();
         let id = connection.id;
         let has_bytes = !connection.send.is_empty();
-        let slot = self.sessions.connections.insert(connection) as u32;
-        self.sessions.by_id.insert(id, slot);
-        self.sessions.arm(&mut self.shard, slot);
-        self.sessions.looks.arm(now, &mut self.shard.timers);
-        self.sessions.recount(&mut self.shard, slot);
+        let slot = self.connections.all.insert(connection) as u32;
+        self.connections.by_id.insert(id, slot);
+        self.connections.arm(&mut self.shard, slot);
+        self.connections.looks.arm(now, &mut self.shard.timers);
+        self.connections.recount(&mut self.shard, slot);
         if has_bytes {
-            self.sessions.mark_dirty(slot, out);
+            self.connections.mark_dirty(slot, out);
         }
         self.session().attach_consumers(now, slot, out);
         self.session().receive_traveller(now, slot, errand, out);

@@ -86,9 +86,9 @@ impl Broker {
     /// Carries out what the owners of this shard's state tell each other, and what follows from it. A home answers a
     /// channel, and the directory who asked it, as they do on another shard; only that nothing has to be packed.
     pub(crate) fn carry_own_mail(&mut self, now: Now, out: &mut Outbox) {
-        while !out.own.is_empty() || self.sessions.follow_ups.has_grants() {
+        while !out.own.is_empty() || self.connections.follow_ups.has_grants() {
             self.carry_mail(now, out);
-            if let Some((slot, channel)) = self.sessions.follow_ups.next_grant() {
+            if let Some((slot, channel)) = self.connections.follow_ups.next_grant() {
                 self.session().grant_credit(now, slot, channel, out);
             }
         }
@@ -131,7 +131,7 @@ impl Broker {
         let rests =
             self.homes.migrations.rests(queue).is_some_and(|rest| !is_end || rest.is_expected());
         if (rests || home != own)
-            && let Some((_, connection)) = self.sessions.connection(from.connection, u32::MAX)
+            && let Some((_, connection)) = self.connections.connection(from.connection, u32::MAX)
         {
             connection.touch(home);
         }
@@ -149,7 +149,7 @@ impl Broker {
     pub(crate) fn end_lost_publishers(&mut self, now: Now, out: &mut Outbox) {
         let near: Vec<ChannelRef> = self.homes.postponed.near().collect();
         for channel in near {
-            if self.sessions.is_lost(channel.connection) {
+            if self.connections.is_lost(channel.connection) {
                 self.session().end_lost(now, channel, out);
             }
         }
@@ -246,11 +246,11 @@ impl Broker {
             Mail::MoveBarrier { connection, number } => {
                 self.move_barrier(from, connection, number, out);
             }
-            Mail::MovePassed { number, .. } => self.sessions.departures.passed(number),
+            Mail::MovePassed { number, .. } => self.connections.departures.passed(number),
             Mail::DetachConsumers { connection, number } => {
                 self.home().detach_consumers(from, connection, number, out);
             }
-            Mail::ConsumersDetached { number } => self.sessions.departures.detached(number),
+            Mail::ConsumersDetached { number } => self.connections.departures.detached(number),
             Mail::ConnectionStays { connection, consumers } => {
                 self.home().attach_again(now, connection, &consumers, out);
             }
@@ -276,7 +276,7 @@ impl Broker {
                 self.session().connection_counted(connection, vhost, user, came);
             }
             Mail::ChannelsCounted { user, channels } => {
-                self.sessions.user_channels.set_elsewhere(&user, from, channels);
+                self.connections.user_channels.set_elsewhere(&user, from, channels);
             }
             Mail::ConnectionGone(id) => {
                 self.homes.remote.windows.remove(&id);

@@ -17,7 +17,7 @@ impl Broker {
             job.waits_for_others(directory, delayed, journal) || postponed.has_from(job.channel())
         };
         let mut lost = self.shard.jobs.give_room(is_moving, &mut self.journal, is_behind);
-        lost.retain(|channel| self.sessions.is_lost(channel.connection));
+        lost.retain(|channel| self.connections.is_lost(channel.connection));
         for channel in lost {
             self.session().end_lost(now, channel, out);
         }

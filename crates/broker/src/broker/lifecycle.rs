@@ -17,8 +17,8 @@ impl Broker {
         why: &str,
         out: &mut Outbox,
     ) -> bool {
-        let Some(&slot) = self.sessions.by_id.get(&id) else {
-            self.sessions.departures.expel(id, why);
+        let Some(&slot) = self.connections.by_id.get(&id) else {
+            self.connections.departures.expel(id, why);
             return false;
         };
         let refusal = Refusal::new(RefusalKind::Forced, why);
@@ -31,8 +31,8 @@ impl Broker {
         self.shard.stopping = true;
         self.let_queues_stay(now, out);
         let early: alloc::vec::Vec<u32> = self
-            .sessions
             .connections
+            .all
             .iter()
             .filter(|(_, connection)| connection.session.state() != State::Running)
             .map(|(slot, _)| slot as u32)

@@ -9,7 +9,7 @@ use crate::outbox::Outbox;
 impl Broker {
     /// Closes connections that opened on several shards at once and are too many, the newest first.
     pub(crate) fn close_surplus(&mut self, now: Now, out: &mut Outbox) {
-        while let Some((connection, text)) = self.sessions.census.next_surplus(&self.directory) {
+        while let Some((connection, text)) = self.connections.census.next_surplus(&self.directory) {
             // It may be between two shards.
             out.tell_others(ShardId(0), || Mail::CloseConnection {
                 connection,

@@ -42,7 +42,7 @@ impl Broker {
             + shard.jobs.memory_bytes()
             + self.homes.spilling.len() * size_of::<QueueId>()
             + shard.timers.memory_bytes()
-            + self.sessions.by_id.allocation_size()
+            + self.connections.by_id.allocation_size()
             + remote.consumers.allocation_size()
             + remote.windows.allocation_size()
             + shard.backpressure.memory_bytes()
@@ -55,7 +55,7 @@ impl Broker {
     #[must_use]
     pub fn memory_by_walk(&self) -> usize {
         let shard = &self.shard;
-        let all = self.sessions.connections.iter().map(|(_, connection)| connection);
+        let all = self.connections.all.iter().map(|(_, connection)| connection);
         let open = all.filter(|connection| !connection.vhost_name.is_empty());
         let connections: usize = open.map(|connection| connection.memory_by_walk()).sum();
         let homes: usize = self.homes.queues.iter().map(|(_, home)| home.memory_bytes()).sum();

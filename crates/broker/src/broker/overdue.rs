@@ -24,7 +24,7 @@ impl Broker {
     #[must_use]
     pub fn overdue(&self, now: Now, out: &Outbox) -> Vec<String> {
         let mut found = Vec::new();
-        for (_, connection) in self.sessions.connections.iter() {
+        for (_, connection) in self.connections.all.iter() {
             // What is left of one that ends is cleaned up, and waits for other things.
             if !connection.gone && connection.end.is_none() {
                 let name = format!("connection {}", connection.id.0);
@@ -71,7 +71,7 @@ impl Broker {
         if has(Cause::Parked) && connection.parked_bytes <= limits.parked_bytes_max / 2 {
             found.push("parked frames, of which few are left");
         }
-        if has(Cause::Move) && !self.sessions.departures.has(connection.id) {
+        if has(Cause::Move) && !self.connections.departures.has(connection.id) {
             found.push("its departure, which is over");
         }
         if !connection.debts.is_empty() && connection.send.len() <= limits.send_window_bytes / 2 {
@@ -166,8 +166,8 @@ impl Broker {
 
     /// The channel of a consumer of this shard, unless it or its connection ends.
     fn living_channel(&self, key: ConsumerKey) -> Option<&Channel> {
-        let slot = *self.sessions.by_id.get(&key.connection)?;
-        let connection = self.sessions.connections.get(slot as usize)?;
+        let slot = *self.connections.by_id.get(&key.connection)?;
+        let connection = self.connections.all.get(slot as usize)?;
         let mut channels = connection.open_channels().filter(|_| connection.end.is_none());
         let channel = channels.find(|channel| channel.key == key.channel)?;
         channel.ending.is_none().then_some(channel)
@@ -245,7 +245,7 @@ impl Broker {
                 found.push(format!("a commit waits for a publish of {channel:?}, which is over"));
             }
         }
-        if self.sessions.departures.has_waiting() && self.has_applied_mail() {
+        if self.connections.departures.has_waiting() && self.has_applied_mail() {
             found.push("connections wait for mail that is applied".into());
         }
         found

@@ -7,20 +7,20 @@
 use lepus_base::QueueId;
 
 use crate::broker::Broker;
+use crate::connections::Connections;
 use crate::definitions::Definitions;
 use crate::homes::Homes;
 use crate::journal::Journal;
 use crate::outbox::Outbox;
 use crate::owner::{Conditions, Owner};
-use crate::sessions::Sessions;
 use crate::shard::Shard;
 
 impl Broker {
     /// All owners.
     fn owners(&self) -> [&dyn Owner; 16] {
-        let Broker { directory: _, definitions, sessions, homes, journal, shard } = self;
-        let Sessions {
-            connections: _,
+        let Broker { directory: _, definitions, connections, homes, journal, shard } = self;
+        let Connections {
+            all: _,
             by_id: _,
             follow_ups,
             user_channels: _,
@@ -33,7 +33,7 @@ impl Broker {
             settlings,
             ends,
             departures: _,
-        } = sessions;
+        } = connections;
         let Homes {
             queues: _,
             slots: _,

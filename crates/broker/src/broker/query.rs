@@ -58,7 +58,7 @@ impl Broker {
         Lists {
             shard: self.shard.id,
             homes: &self.homes.queues,
-            connections: &self.sessions.connections,
+            connections: &self.connections.all,
             directory: &self.directory,
         }
     }
@@ -80,7 +80,7 @@ impl Broker {
     pub fn holdings(&self) -> Holdings {
         let Held { channels, publishers, ready, unacked, consumers } = self.shard.held;
         Holdings {
-            connections: self.sessions.connections.len() as u64,
+            connections: self.connections.all.len() as u64,
             channels,
             consumers,
             publishers,

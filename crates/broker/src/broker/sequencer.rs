@@ -199,7 +199,7 @@ impl Broker {
         }
         let applied = self.directory.apply(change);
         if let Change::UserLimited { name, .. } = change {
-            self.sessions.user_channels.note(name);
+            self.connections.user_channels.note(name);
         }
         for id in applied.queues_created {
             if let Some(place) = self.directory.queue_place_by_id(id) {

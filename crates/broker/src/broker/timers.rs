@@ -9,7 +9,7 @@ pub(crate) const IDLE_TIMERS_MAX: usize = 4096;
 impl Broker {
     /// Sweeps out the timers of connections and queues that are gone, when they are many.
     pub(crate) fn sweep_timers(&mut self) {
-        let (connections, homes) = (&self.sessions.connections, &self.homes.queues);
+        let (connections, homes) = (&self.connections.all, &self.homes.queues);
         let awaited = connections.len() + homes.len();
         if self.shard.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
             return;

@@ -44,13 +44,15 @@ impl Broker {
     /// and whether one may go is only known when it is sent.
     pub fn talks(&mut self, now: Now, slots_max: usize, with_idle: bool) -> Vec<Talk> {
         let own = self.shard.id;
-        let slots = self.sessions.connections.capacity();
+        let slots = self.connections.all.capacity();
         let mut talks = Vec::new();
         for _ in 0..slots_max.min(slots) {
-            self.sessions.looked_at =
-                if self.sessions.looked_at + 1 < slots { self.sessions.looked_at + 1 } else { 0 };
-            let Some(connection) = self.sessions.connections.get_mut(self.sessions.looked_at)
-            else {
+            self.connections.looked_at = if self.connections.looked_at + 1 < slots {
+                self.connections.looked_at + 1
+            } else {
+                0
+            };
+            let Some(connection) = self.connections.all.get_mut(self.connections.looked_at) else {
                 continue;
             };
             let to = connection.traffic.take(now.instant, own);

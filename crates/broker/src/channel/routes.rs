@@ -124,18 +124,27 @@ impl Routes {
             .find(|route| route.version == version && route.is_of(exchange, routing_key))
     }
 
-    /// The route whose method frame `bytes` begin with, which names this exchange and key.
+    /// Where the route is whose method frame `bytes` begin with, which names this exchange and key. It stays there until
+    /// another one is learnt.
     #[inline]
     pub(crate) fn find_frame(
         &self,
         version: u64,
         (exchange, routing_key): (&[u8], &[u8]),
         bytes: &[u8],
-    ) -> Option<&Route> {
+    ) -> Option<usize> {
         let places = self.places(mark(exchange, routing_key));
-        self.list[places].iter().find(|route| {
+        let first = places.start;
+        let found = self.list[places].iter().position(|route| {
             route.version == version && !route.frame.is_empty() && bytes.starts_with(&route.frame)
-        })
+        });
+        found.map(|place| first + place)
+    }
+
+    /// The route at a place that [`Routes::find_frame`] gave.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> &Route {
+        &self.list[place]
     }
 
     /// Remembers a route, or sees to it that most others stay. There are more routes for it, and several with many targets, only where `may_grow` says so.

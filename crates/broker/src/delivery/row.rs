@@ -12,11 +12,11 @@ use lepus_store::LaneSlot;
 
 use super::QueueSink;
 use crate::channel::unacked::Unacked;
+use crate::connections::mark_dirty;
 use crate::journal::Backlog;
 use crate::message::Wire;
 use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Sent, Sink};
 use crate::session::amqp::{Amqp, OVERHEAD_BYTES};
-use crate::sessions::mark_dirty;
 
 /// Deliveries that are noted at most before they are sent.
 const NOTED_MAX: usize = 256;
@@ -114,9 +114,9 @@ impl<'a, 'b> RowSink<'a, 'b> {
     #[inline(never)]
     fn send_noted(&mut self) {
         let lease = self.lease.as_ref().expect("what is noted is for the lease's consumer");
-        let QueueSink { shard, sessions, out, queue, queue_slot, .. } = &mut self.sink;
+        let QueueSink { shard, connections, out, queue, queue_slot, .. } = &mut self.sink;
         let (key, count) = (lease.consumer, self.noted.len() as u64);
-        let connection = sessions.connections.get_mut(lease.connection_slot as usize);
+        let connection = connections.all.get_mut(lease.connection_slot as usize);
         let connection = connection.filter(|connection| connection.id == key.connection);
         let connection = connection.expect("a connection stays while a row comes");
         let number = key.channel as u16;
@@ -167,7 +167,7 @@ impl<'a, 'b> RowSink<'a, 'b> {
         if !self.is_sole || consumer.shard != shard.id {
             return None;
         }
-        let connection = self.sink.sessions.connections.get(consumer.connection_slot as usize)?;
+        let connection = self.sink.connections.all.get(consumer.connection_slot as usize)?;
         let channel = connection.channel(consumer.key.channel as u16)?;
         if channel.global.is_some() {
             return None;

@@ -57,7 +57,7 @@ impl HomeSide<'_> {
         home.note(slot, &mut self.shard);
         let sink = QueueSink {
             shard: &mut self.shard,
-            sessions: &mut self.sessions,
+            connections: &mut self.connections,
             remote: &mut self.homes.remote,
             dead_letters: &mut self.homes.dead_letters,
             out,
@@ -81,7 +81,7 @@ impl HomeSide<'_> {
         if home.queue.wants_dispatch() {
             let mut sink = QueueSink {
                 shard: &mut self.shard,
-                sessions: &mut self.sessions,
+                connections: &mut self.connections,
                 remote: &mut self.homes.remote,
                 dead_letters: &mut self.homes.dead_letters,
                 out,
@@ -129,7 +129,7 @@ impl HomeSide<'_> {
         if let Some((mut queue, counted)) = self.homes.working.next_deleted() {
             let mut sink = QueueSink {
                 shard: &mut self.shard,
-                sessions: &mut self.sessions,
+                connections: &mut self.connections,
                 remote: &mut self.homes.remote,
                 dead_letters: &mut self.homes.dead_letters,
                 out,
@@ -389,7 +389,7 @@ impl HomeSide<'_> {
         if to.shard == self.shard.id {
             let home = self.shard.id;
             let stored = body.map(|body| (body, &pool));
-            if self.sessions.got(
+            if self.connections.got(
                 &mut self.shard,
                 to,
                 queue,

@@ -70,7 +70,7 @@ impl HomeSide<'_> {
             for (slot, home) in self.homes.queues.iter_mut().filter(|(_, home)| home.log == place) {
                 let mut sink = QueueSink {
                     shard: &mut self.shard,
-                    sessions: &mut self.sessions,
+                    connections: &mut self.connections,
                     remote: &mut self.homes.remote,
                     dead_letters: &mut self.homes.dead_letters,
                     out,

@@ -1,9 +1,9 @@
 //! What the homes of a shard may touch of it.
 
+use crate::connections::Connections;
 use crate::directory::Directory;
 use crate::homes::Homes;
 use crate::journal::Journal;
-use crate::sessions::Sessions;
 use crate::shard::Shard;
 
 /// The queues of a shard at work: what their homes own, and what they may touch of the shard.
@@ -15,5 +15,5 @@ pub(crate) struct HomeSide<'a> {
     pub journal: &'a mut Journal,
     pub shard: &'a mut Shard,
     pub directory: &'a mut Directory,
-    pub sessions: &'a mut Sessions,
+    pub connections: &'a mut Connections,
 }

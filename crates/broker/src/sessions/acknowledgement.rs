@@ -8,12 +8,12 @@ use lepus_base::Now;
 
 use crate::channel::At;
 use crate::channel::unacked::Unacked;
+use crate::connections::connection_name;
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::Asked;
 use crate::sessions::SessionSide;
-use crate::sessions::connection_name;
 
 /// Channels looked at in one go before other work gets its turn, those of the last connection not
 /// counted; a connection counts as one more.
@@ -22,22 +22,22 @@ pub(crate) const LOOKED_AT_ONCE: usize = 1024;
 impl SessionSide<'_> {
     /// One slice of looking at all channels.
     pub(crate) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
-        let Some(mut next) = self.sessions.looks.next() else { return };
+        let Some(mut next) = self.connections.looks.next() else { return };
         let mut looked_at = 0;
-        while looked_at < LOOKED_AT_ONCE && next < self.sessions.connections.capacity() {
+        while looked_at < LOOKED_AT_ONCE && next < self.connections.all.capacity() {
             looked_at += 1 + self.look_at_deliveries(now, next as u32, out);
             next += 1;
         }
-        let is_over = next >= self.sessions.connections.capacity();
-        self.sessions.looks.end_slice((!is_over).then_some(next));
-        if is_over && !self.sessions.connections.is_empty() {
-            self.sessions.looks.arm(now, &mut self.shard.timers);
+        let is_over = next >= self.connections.all.capacity();
+        self.connections.looks.end_slice((!is_over).then_some(next));
+        if is_over && !self.connections.all.is_empty() {
+            self.connections.looks.arm(now, &mut self.shard.timers);
         }
     }
 
     /// Looks at the channels of one connection: how many.
     pub(crate) fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) -> usize {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return 0 };
         if connection.end.is_some() {
             return 0;
         }
@@ -46,7 +46,7 @@ impl SessionSide<'_> {
         let keys: Vec<u64> = connection.open_channels().map(|channel| channel.key).collect();
         let count = keys.len();
         for key in keys {
-            let Some(connection) = self.sessions.connection_at(slot, id) else { break };
+            let Some(connection) = self.connections.connection_at(slot, id) else { break };
             let Some(channel) = connection.incarnation(key) else { continue };
             let oldest = channel.unacked.oldest().copied();
             let tag = oldest.map(|oldest| oldest.tag);
@@ -84,7 +84,7 @@ impl SessionSide<'_> {
         let millis = timeout.as_millis();
         let number = at.channel.number();
         let queue = self.directory.describe_queue(self.directory.id_now(delivery.queue));
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let consumer = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.subscription(delivery.consumer))

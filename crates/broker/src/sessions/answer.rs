@@ -7,6 +7,7 @@ use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::channel::confirm::Confirmation;
 use crate::channel::{AfterRequeue, At, Late, Pending, WaitsFor};
+use crate::connections::mark_dirty;
 use crate::delivery::{Arrival, deliver};
 use crate::directory::Request;
 use crate::mail::{ChannelRef, Mail, Origin, Reply};
@@ -17,7 +18,6 @@ use crate::refusal::{Refusal, RefusalKind};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Asked, Capability, Done};
 use crate::sessions::SessionSide;
-use crate::sessions::mark_dirty;
 
 /// Gives a delivery that nobody is sent back to the queue, and the window what it took of it.
 pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox) {
@@ -38,7 +38,7 @@ pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox
 impl SessionSide<'_> {
     /// Where a channel is, if it still lives.
     pub(crate) fn find_channel(&mut self, to: ChannelRef) -> Option<At> {
-        let (slot, connection) = self.sessions.connection(to.connection, u32::MAX)?;
+        let (slot, connection) = self.connections.connection(to.connection, u32::MAX)?;
         let vhost = connection.vhost;
         connection.incarnation(to.channel)?;
         Some(At { slot, channel: to, vhost })
@@ -46,7 +46,7 @@ impl SessionSide<'_> {
 
     /// Says something on a channel, unless the channel is ending.
     pub(crate) fn say(&mut self, at: At, answer: &Answer<'_>, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         if connection.is_unheard(at.channel.channel) {
             return;
         }
@@ -55,14 +55,14 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn set_pending(&mut self, at: At, pending: Pending) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             channel.pending = Some(Box::new(pending));
         }
     }
 
     pub(crate) fn take_pending(&mut self, at: At) -> Option<Box<Pending>> {
-        let connection = self.sessions.connections.get_mut(at.slot as usize)?;
+        let connection = self.connections.all.get_mut(at.slot as usize)?;
         connection.incarnation(at.channel.channel)?.pending.take()
     }
 
@@ -86,7 +86,7 @@ impl SessionSide<'_> {
         let mut pool = core::mem::take(&mut self.shard.pool);
         let body = is_large.then(|| view.pack(&mut pool));
         let stored = body.map(|body| (body, &pool));
-        let streams = self.sessions.got(
+        let streams = self.connections.got(
             &mut self.shard,
             to,
             queue,
@@ -138,7 +138,7 @@ impl SessionSide<'_> {
                 }
             }
             (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed { handle, slot }) => {
-                let connection = &mut self.sessions.connections[at.slot as usize];
+                let connection = &mut self.connections.all[at.slot as usize];
                 if let Some(subscription) = connection
                     .incarnation(at.channel.channel)
                     .and_then(|channel| channel.subscription_mut(consumer))
@@ -203,7 +203,7 @@ impl SessionSide<'_> {
 
     /// After an answer: the channel ends if it was to, or handles what was parked.
     pub(crate) fn go_on(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.pending.is_some() {
             return;
@@ -213,7 +213,7 @@ impl SessionSide<'_> {
         } else if channel.publishes_wait {
             self.pause_publishing(at.channel);
         } else {
-            self.sessions.unpark(at.slot, at.channel);
+            self.connections.unpark(at.slot, at.channel);
         }
     }
 
@@ -275,16 +275,16 @@ impl SessionSide<'_> {
 
     /// Removes a consumer from its channel; its tag is free again.
     pub(crate) fn drop_subscription(&mut self, at: At, number: u32) -> Option<Box<str>> {
-        let connection = self.sessions.connections.get_mut(at.slot as usize)?;
+        let connection = self.connections.all.get_mut(at.slot as usize)?;
         let channel = connection.incarnation(at.channel.channel)?;
         let subscription = channel.subscriptions.as_mut()?.remove(number)?;
         connection.weigh_channel(at.channel.channel);
-        self.sessions.recount(&mut self.shard, at.slot);
+        self.connections.recount(&mut self.shard, at.slot);
         Some(subscription.tag)
     }
 
     pub(crate) fn forget_exclusive(&mut self, at: At, queue: QueueId) {
-        if let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) {
+        if let Some(connection) = self.connections.all.get_mut(at.slot as usize) {
             connection.exclusive_queues.remove(&queue);
         }
     }
@@ -300,7 +300,7 @@ impl SessionSide<'_> {
         let to = match origin {
             Origin::Channel(to) => to,
             Origin::Ending { connection, .. } => {
-                if let Some((slot, _)) = self.sessions.connection(connection, u32::MAX) {
+                if let Some((slot, _)) = self.connections.connection(connection, u32::MAX) {
                     self.cleaned(now, slot, out);
                 }
                 return;
@@ -314,7 +314,7 @@ impl SessionSide<'_> {
             (Pending::Done { done, .. }, Ok(_)) => {
                 if let Some(done) = done {
                     let answer = Answer::Done(done);
-                    self.sessions.answer(at.slot, at.channel.number(), &answer, out);
+                    self.connections.answer(at.slot, at.channel.number(), &answer, out);
                 }
             }
             (Pending::Done { asked, .. }, Err(refusal)) => {
@@ -352,7 +352,7 @@ impl SessionSide<'_> {
             return self.declared(now, at, name, None, no_wait, reply, out);
         };
         if info.exclusive() == Some(at.channel.connection) {
-            let connection = &mut self.sessions.connections[at.slot as usize];
+            let connection = &mut self.connections.all[at.slot as usize];
             if connection.end.is_some() {
                 // The connection ended before its queue was there: it goes at once.
                 connection.cleaning += 1;
@@ -411,13 +411,10 @@ impl SessionSide<'_> {
         };
         let size = u64::from(message.end - message.start);
         let counters = &mut self.shard.counters;
-        let connection = match self.sessions.connections.get_mut(*hint as usize) {
+        let connection = match self.connections.all.get_mut(*hint as usize) {
             Some(connection) if connection.id == to.connection => Some((*hint, connection)),
-            _ => self.sessions.by_id.get(&to.connection).copied().and_then(|slot| {
-                self.sessions
-                    .connections
-                    .get_mut(slot as usize)
-                    .map(|connection| (slot, connection))
+            _ => self.connections.by_id.get(&to.connection).copied().and_then(|slot| {
+                self.connections.all.get_mut(slot as usize).map(|connection| (slot, connection))
             }),
         };
         let Some((connection_slot, connection)) = connection else {
@@ -482,7 +479,7 @@ impl SessionSide<'_> {
             // Its credit is free again at once.
             let shard = self.shard.id;
             let at = ChannelRef { shard, connection: to.connection, channel: to.channel };
-            self.sessions.follow_ups.grant(connection_slot, at);
+            self.connections.follow_ups.grant(connection_slot, at);
         }
     }
 
@@ -493,7 +490,7 @@ impl SessionSide<'_> {
         queue: QueueId,
         out: &mut Outbox,
     ) {
-        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
             return;
         };
         let tells =
@@ -510,16 +507,16 @@ impl SessionSide<'_> {
             subscriptions.remove(key.consumer);
         }
         connection.weigh_channel(key.channel);
-        self.sessions.recount(&mut self.shard, slot);
+        self.connections.recount(&mut self.shard, slot);
         if tells && !silent {
-            self.sessions.answer(slot, number, &Answer::ConsumerLost(&tag), out);
+            self.connections.answer(slot, number, &Answer::ConsumerLost(&tag), out);
         }
     }
 
     /// A home has messages for a consumer under a channel-wide prefetch limit.
     pub(crate) fn credit_wanted(&mut self, key: ConsumerKey, queue: QueueId, home: ShardId) {
         let shard = self.shard.id;
-        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(key.channel) else { return };
@@ -532,27 +529,27 @@ impl SessionSide<'_> {
             all.wait(key.consumer, WaitsFor::Credit);
         }
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
-        self.sessions.follow_ups.grant(slot, to);
+        self.connections.follow_ups.grant(slot, to);
     }
 
     /// A home had no use for a grant.
     pub(crate) fn credit_returned(&mut self, key: ConsumerKey) {
         let shard = self.shard.id;
-        let Some((slot, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(key.channel) else { return };
         let Some(global) = &mut channel.global else { return };
         global.granted = global.granted.saturating_sub(1);
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
-        self.sessions.follow_ups.grant(slot, to);
+        self.connections.follow_ups.grant(slot, to);
     }
 
     /// Confirms and commits at the end of a cycle.
     pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
-        let mut listed = self.sessions.follow_ups.take_confirming();
+        let mut listed = self.connections.follow_ups.take_confirming();
         for (slot, key) in listed.drain(..) {
-            let Some(connection) = self.sessions.connections.get_mut(slot as usize) else {
+            let Some(connection) = self.connections.all.get_mut(slot as usize) else {
                 continue;
             };
             let (number, is_silent) = (key as u16, connection.is_silent);
@@ -600,6 +597,6 @@ impl SessionSide<'_> {
                 mark_dirty(connection, slot, out);
             }
         }
-        self.sessions.follow_ups.give_back(listed);
+        self.connections.follow_ups.give_back(listed);
     }
 }

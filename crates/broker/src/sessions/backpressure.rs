@@ -10,15 +10,15 @@ use crate::sessions::SessionSide;
 impl SessionSide<'_> {
     /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
     pub(crate) fn resume_loggers(&mut self, out: &mut Outbox) {
-        let (sessions, shard) = (&mut self.sessions, &mut self.shard);
+        let (connections, shard) = (&mut self.connections, &mut self.shard);
         for (slot, id) in shard.backpressure.look_at_logs() {
-            if sessions.connection_at(slot, id).is_none() {
+            if connections.connection_at(slot, id).is_none() {
                 continue;
             }
-            if sessions.feeds_lagging_shard(shard, slot) {
+            if connections.feeds_lagging_shard(shard, slot) {
                 shard.backpressure.keep_waiting_for_log((slot, id));
             } else {
-                sessions.resume(shard, slot, Cause::Log, out);
+                connections.resume(shard, slot, Cause::Log, out);
             }
         }
     }
@@ -26,13 +26,13 @@ impl SessionSide<'_> {
     /// Stops reading a client that does not read its answers. True when it is to wait.
     pub(crate) fn must_wait(&mut self, slot: u32, out: &mut Outbox) -> bool {
         let limit = self.shard.limits.unread_bytes_max;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return false };
+        let Some(connection) = self.connections.all.get(slot as usize) else { return false };
         if connection.end.is_some() {
             // Nothing is asked any more, and nothing that was asked is to wait for ever.
             return false;
         }
         if connection.send.backlog() > limit {
-            self.sessions.pause(&mut self.shard, slot, Cause::Unread, out);
+            self.connections.pause(&mut self.shard, slot, Cause::Unread, out);
             return true;
         }
         false
@@ -42,7 +42,7 @@ impl SessionSide<'_> {
     pub(crate) fn resume_unread(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.unread_bytes_max;
         let shard = self.shard.id;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get(slot as usize) else { return };
         if connection.send.backlog() > limit / 2 {
             return;
         }
@@ -53,15 +53,15 @@ impl SessionSide<'_> {
             .map(|channel| ChannelRef { shard, connection: id, channel: channel.key })
             .collect();
         for channel in waiting {
-            self.sessions.unpark(slot, channel);
+            self.connections.unpark(slot, channel);
         }
-        self.sessions.resume(&mut self.shard, slot, Cause::Unread, out);
+        self.connections.resume(&mut self.shard, slot, Cause::Unread, out);
     }
 
     /// Pauses a client while the mail to some shard has no room.
     pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
         if self.shard.is_mail_full(out) {
-            self.sessions.pause(&mut self.shard, slot, Cause::Mail, out);
+            self.connections.pause(&mut self.shard, slot, Cause::Mail, out);
         }
     }
 }

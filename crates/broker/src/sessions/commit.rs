@@ -44,7 +44,7 @@ impl SessionSide<'_> {
     pub(crate) fn undo(&mut self, commit: Commit) {
         let at = commit.at();
         let settles = self.shard.jobs.undo_commit(commit);
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.pending = None;
         channel.committing = None;
@@ -57,7 +57,7 @@ impl SessionSide<'_> {
 
     /// All of a commit is done; it is answered when all reports are there.
     pub(crate) fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
             channel.pending = None;
@@ -73,7 +73,7 @@ impl SessionSide<'_> {
     /// Begins to commit what a channel's transaction held.
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
         self.set_pending(at, Pending::Commit);
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             let committing = channel.committing.insert(Box::default());
             committing.take_number();

@@ -8,6 +8,8 @@ use lepus_base::{Body, Pool, QueueId, ShardId};
 
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
+use crate::connections::Connections;
+use crate::connections::mark_dirty;
 use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
@@ -18,8 +20,7 @@ use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Consume, Delivered, Done, Source};
-use crate::sessions::mark_dirty;
-use crate::sessions::{SessionSide, Sessions};
+use crate::sessions::SessionSide;
 use crate::shard::Shard;
 
 /// What telling a consumer's home of a limit takes, in steps.
@@ -38,7 +39,7 @@ impl SessionSide<'_> {
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         let own = self.shard.id;
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if is_shared {
             if channel.global.is_none() && limit > 0 {
@@ -65,7 +66,7 @@ impl SessionSide<'_> {
                     out.mail[subscription.home.index()].items.push(mail);
                 }
             }
-            self.sessions.follow_ups.grant(at.slot, at.channel);
+            self.connections.follow_ups.grant(at.slot, at.channel);
             self.press_mail(at.slot, out);
         } else {
             channel.prefetch = limit;
@@ -82,14 +83,14 @@ impl SessionSide<'_> {
     ) -> Result<(), Refusal> {
         let name = self.queue_name(at, consume.queue)?;
         let tag: String = if consume.tag.is_empty() {
-            self.sessions.names.name("amq.ctag-")
+            self.connections.names.name("amq.ctag-")
         } else {
             consume.tag.into()
         };
         let hash = self.shard.hash;
         let own = self.shard.id;
         self.make_way(at, &tag, out);
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
             || channel.reply_consumer.as_deref() == Some(&*tag);
@@ -129,7 +130,7 @@ impl SessionSide<'_> {
         if home != own {
             prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
@@ -164,7 +165,7 @@ impl SessionSide<'_> {
     /// places from others.
     pub(crate) fn make_way(&mut self, at: At, tag: &str, out: &mut Outbox) {
         let limit = self.shard.limits.consumers_per_channel_max as usize;
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         let Some(all) = channel.and_then(|channel| channel.subscriptions.as_ref()) else { return };
         let is_full = all.by_number.len() >= limit;
@@ -183,7 +184,7 @@ impl SessionSide<'_> {
         tag: String,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.reply_consumer.is_some() {
             let text = "reply consumer already set";
@@ -201,7 +202,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn cancel_consumer(&mut self, at: At, tag: &str, no_wait: bool, out: &mut Outbox) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let number = channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(tag).copied());
         if number.is_none() {
@@ -220,7 +221,7 @@ impl SessionSide<'_> {
 
     /// Asks a consumer's home to remove it.
     pub(crate) fn ask_cancel(&mut self, at: At, number: u32, out: &mut Outbox) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(subscription) =
             connection.incarnation(at.channel.channel).and_then(|c| c.subscription_mut(number))
         else {
@@ -269,12 +270,12 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> bool {
         let limit = self.shard.limits.unread_bytes_max;
-        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.connections.connection(to.connection, u32::MAX) else {
             return false;
         };
         if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
-            self.sessions.drop_unread_reply(&mut self.shard, slot, out);
+            self.connections.drop_unread_reply(&mut self.shard, slot, out);
             return false;
         }
         let is_silent = connection.is_silent;
@@ -300,7 +301,7 @@ impl SessionSide<'_> {
     }
 }
 
-impl Sessions {
+impl Connections {
     /// A message fetched with `basic.get` arrives at its channel. True when it is large and goes
     /// out from the pool, where `stored` has it: then the connection's send buffer has one reference
     /// that the caller provides.

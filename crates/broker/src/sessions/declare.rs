@@ -87,7 +87,7 @@ impl SessionSide<'_> {
         let name = clean_name(declare.exchange).into_owned();
         let answer = (!declare.no_wait).then_some(Done::ExchangeDeclared);
         if declare.passive {
-            let user = &self.sessions.connections[at.slot as usize].user;
+            let user = &self.connections.all[at.slot as usize].user;
             check_not_default(&name)?;
             self.directory.find_exchange(at.vhost, &name)?;
             self.authorize_passive(user, at, "exchange", &name)?;
@@ -175,7 +175,7 @@ impl SessionSide<'_> {
         asked: Asked,
         out: &mut Outbox,
     ) -> Outcome {
-        let user = &self.sessions.connections[at.slot as usize].user;
+        let user = &self.connections.all[at.slot as usize].user;
         self.directory.authorize_request(user, &request)?;
         if let Checked::Already(_) = self.directory.check(&request)? {
             self.answer_done(at, done, out);
@@ -205,7 +205,7 @@ impl SessionSide<'_> {
         let cleaned = clean_name(declare.queue);
         if declare.passive {
             let name: Box<str> = self.queue_name(at, &cleaned)?;
-            let user = &self.sessions.connections[at.slot as usize].user;
+            let user = &self.connections.all[at.slot as usize].user;
             let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
             self.authorize_passive(user, at, "queue", &name)?;
             let id = info.id;
@@ -216,9 +216,12 @@ impl SessionSide<'_> {
             return Ok(());
         }
         let server_named = cleaned.is_empty();
-        let name: String =
-            if server_named { self.sessions.names.name("amq.gen-") } else { cleaned.into_owned() };
-        let connection = &self.sessions.connections[at.slot as usize];
+        let name: String = if server_named {
+            self.connections.names.name("amq.gen-")
+        } else {
+            cleaned.into_owned()
+        };
+        let connection = &self.connections.all[at.slot as usize];
         let request = Request::DeclareQueue {
             vhost: at.vhost.into(),
             name: name.clone(),
@@ -274,7 +277,7 @@ impl SessionSide<'_> {
             let name = declare.queue.into();
             let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
-            self.sessions.connections[at.slot as usize].touch(of.shard);
+            self.connections.all[at.slot as usize].touch(of.shard);
             let mail = Mail::FindReplyConsumer { of, from: at.channel };
             out.mail[of.shard.index()].items.push(mail);
             return Ok(());
@@ -293,7 +296,7 @@ impl SessionSide<'_> {
 
     /// Whether a channel of this shard consumes replies.
     pub(crate) fn has_reply_consumer(&mut self, of: ChannelRef) -> bool {
-        self.sessions.connection(of.connection, u32::MAX).is_some_and(|(_, connection)| {
+        self.connections.connection(of.connection, u32::MAX).is_some_and(|(_, connection)| {
             connection.incarnation(of.channel).is_some_and(|c| c.reply_consumer.is_some())
         })
     }
@@ -333,7 +336,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Outcome {
         let name = self.queue_name(at, queue)?;
-        let user = &self.sessions.connections[at.slot as usize].user;
+        let user = &self.connections.all[at.slot as usize].user;
         let resource = Resource::Queue(&name);
         self.directory.accounts().authorize(user, at.vhost, Access::Configure, resource)?;
         let Some(_) = self.directory.queue(at.vhost, &name) else {
@@ -361,7 +364,7 @@ impl SessionSide<'_> {
 
     /// A queue that the user may read from.
     pub(crate) fn readable_queue(&self, at: At, name: &str) -> Result<(QueueId, ShardId), Refusal> {
-        let user = &self.sessions.connections[at.slot as usize].user;
+        let user = &self.connections.all[at.slot as usize].user;
         self.directory.accounts().authorize(user, at.vhost, Access::Read, Resource::Queue(name))?;
         let info = self.directory.find_queue(at.vhost, name, at.channel.connection)?;
         Ok((info.id, info.home))
@@ -372,7 +375,7 @@ impl SessionSide<'_> {
         if !name.is_empty() {
             return Ok(clean_name(name).into());
         }
-        let connection = &self.sessions.connections[at.slot as usize];
+        let connection = &self.connections.all[at.slot as usize];
         connection
             .channel(at.channel.number())
             .and_then(|channel| channel.last_queue.clone())
@@ -380,7 +383,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn remember_queue(&mut self, at: At, name: &str) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.last_queue.as_deref() != Some(name)
         {

@@ -1,10 +1,10 @@
 //! How connections go to other shards: who is asked and told on the way.
 
+use crate::connections::connection_name;
 use crate::departure::Departure;
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::sessions::SessionSide;
-use crate::sessions::connection_name;
 use lepus_base::Now;
 
 impl SessionSide<'_> {
@@ -17,7 +17,7 @@ impl SessionSide<'_> {
     ) -> bool {
         let own = self.shard.id;
         let (slot, id) = departure.connection();
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return false };
+        let Some(connection) = self.connections.connection_at(slot, id) else { return false };
         if connection.end.is_some() || connection.gone {
             return false;
         }

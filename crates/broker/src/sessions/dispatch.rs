@@ -3,11 +3,11 @@
 
 use crate::channel::Ending;
 use crate::connection::ConnectionEnd;
+use crate::connections::connection_name;
 use crate::effort::METHOD_STEPS;
 use crate::outbox::{ConnectionSlot, Severity};
 use crate::parked::{self, Parked, park_operation, park_publish};
 use crate::session::{Event, Publish};
-use crate::sessions::connection_name;
 use alloc::format;
 
 use lepus_base::Now;
@@ -34,7 +34,7 @@ impl SessionSide<'_> {
         let name = match operation {
             Operation::UpdateSecret => {
                 // Users with passwords of our own keep their rights whatever the secret.
-                return self.sessions.answer(slot, 0, &Answer::Done(Done::SecretUpdated), out);
+                return self.connections.answer(slot, 0, &Answer::Done(Done::SecretUpdated), out);
             }
             Operation::Unknown { name } => name,
             _ => "this",
@@ -45,7 +45,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn at(&self, slot: u32, number: u16) -> Option<At> {
-        let connection = self.sessions.connections.get(slot as usize)?;
+        let connection = self.connections.all.get(slot as usize)?;
         let channel = connection.channel(number)?;
         Some(At {
             slot,
@@ -81,7 +81,7 @@ impl SessionSide<'_> {
         no_wait: bool,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.tx.is_some() {
             let text = "cannot switch from tx to confirm mode";
@@ -98,7 +98,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.confirms.is_some() {
             let text = "cannot switch from confirm to tx mode";
@@ -110,7 +110,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let taken = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.tx.as_mut())
@@ -138,10 +138,10 @@ impl SessionSide<'_> {
     /// Reads a connection again that was paused for its parked frames, once there are few.
     pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max / 2;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get(slot as usize) else { return };
         let is_paused = connection.paused.has(Cause::Parked);
         if is_paused && connection.parked_bytes <= limit {
-            self.sessions.resume(&mut self.shard, slot, Cause::Parked, out);
+            self.connections.resume(&mut self.shard, slot, Cause::Parked, out);
         }
     }
 }
@@ -187,7 +187,7 @@ impl SessionSide<'_> {
             Event::CloseOk => out.close.push(ConnectionSlot(slot)),
             Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
             Event::Disconnect => {
-                let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+                let Some(connection) = self.connections.all.get(slot as usize) else { return };
                 let reason = connection.session.disconnect_reason();
                 let text = format!("{}: {reason}", connection_name(connection));
                 out.log(Severity::Warning, "connection-refused", text);
@@ -198,7 +198,7 @@ impl SessionSide<'_> {
 
     pub(crate) fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max;
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         if connection.end.is_some() {
             return;
         }
@@ -229,7 +229,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let limit = self.shard.limits.parked_bytes_max;
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         if connection.end.is_some() {
             return;
         }
@@ -239,7 +239,7 @@ impl SessionSide<'_> {
                 Operation::ChannelClosed => self.channel_close_ok(at),
                 Operation::CloseChannel => {
                     let answer = Answer::Done(Done::ChannelClosed);
-                    self.sessions.answer(at.slot, at.channel.number(), &answer, out);
+                    self.connections.answer(at.slot, at.channel.number(), &answer, out);
                 }
                 _ => {}
             }
@@ -356,7 +356,7 @@ impl SessionSide<'_> {
         match parked {
             Parked::End => self.end_channel(now, at, Ending::ByConnection, out),
             Parked::Operation(frame) => {
-                let connection = self.sessions.connections.get(at.slot as usize)?;
+                let connection = self.connections.all.get(at.slot as usize)?;
                 let (operation, asked) = connection
                     .session
                     .operation(frame)

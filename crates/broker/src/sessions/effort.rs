@@ -9,6 +9,6 @@ impl SessionSide<'_> {
     pub(crate) fn end_turn(&mut self, out: &mut Outbox) {
         self.shard.effort.end_turn();
         let waiting = self.shard.backpressure.end_turn();
-        self.sessions.resume_all(&mut self.shard, waiting, Cause::Turn, out);
+        self.connections.resume_all(&mut self.shard, waiting, Cause::Turn, out);
     }
 }

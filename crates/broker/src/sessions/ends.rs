@@ -21,17 +21,17 @@ pub(crate) const ORPHANS_AT_ONCE_MAX: usize = 1024;
 impl SessionSide<'_> {
     /// Slices of what ends.
     pub(crate) fn work_on_ends(&mut self, now: Now, out: &mut Outbox) {
-        self.sessions.ends.renew();
-        while let Some(end) = self.sessions.ends.next() {
+        self.connections.ends.renew();
+        while let Some(end) = self.connections.ends.next() {
             self.go_on_ending(now, end, out);
         }
-        self.sessions.ends.renew();
+        self.connections.ends.renew();
     }
 
     /// A slice of one end.
     pub(crate) fn go_on_ending(&mut self, now: Now, mut end: End, out: &mut Outbox) {
-        let enough = self.sessions.ends.begin_slice();
-        while self.sessions.ends.take_step(enough) {
+        let enough = self.connections.ends.begin_slice();
+        while self.connections.ends.take_step(enough) {
             let is_done = match &mut end {
                 End::Channel { at, next } => self.ask_next_cancel(now, *at, next, out),
                 End::Connection(parting) => self.end_next(now, parting, out),
@@ -40,15 +40,15 @@ impl SessionSide<'_> {
                 return;
             }
         }
-        self.sessions.ends.put_off(end);
+        self.connections.ends.put_off(end);
     }
 
     /// Takes steps for `work` on something that ends, as far as there are some left.
     pub(crate) fn with_end_steps(&mut self, work: impl FnOnce(&mut Self, &mut usize)) {
-        let before = self.sessions.ends.steps();
+        let before = self.connections.ends.steps();
         let mut steps = before;
         work(self, &mut steps);
-        self.sessions.ends.spend(before - steps);
+        self.connections.ends.spend(before - steps);
     }
 
     /// An ending channel begins to cancel its consumers.
@@ -67,7 +67,8 @@ impl SessionSide<'_> {
         next: &mut usize,
         out: &mut Outbox,
     ) -> bool {
-        let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
+        let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
+        else {
             return true;
         };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
@@ -88,7 +89,7 @@ impl SessionSide<'_> {
 
     /// The homes of all consumers of an ending channel are asked, if it had any.
     pub(crate) fn consumers_asked(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         // Behind the questions, so that they do not come again.
         let subscriptions = channel.subscriptions.take();
@@ -112,7 +113,7 @@ impl SessionSide<'_> {
 
     /// The channels of a connection and its exclusive queues begin to go.
     pub(crate) fn part(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         let id = connection.id;
         let queues = core::mem::take(&mut connection.exclusive_queues);
         let retired: Vec<u64> = connection.retired().map(|channel| channel.key).collect();
@@ -130,7 +131,7 @@ impl SessionSide<'_> {
     /// left.
     pub(crate) fn end_next(&mut self, now: Now, parting: &mut Parting, out: &mut Outbox) -> bool {
         let (slot, id) = parting.connection();
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return true };
+        let Some(connection) = self.connections.connection_at(slot, id) else { return true };
         if let Some(key) = parting.next_channel(&connection.channels) {
             self.end_with_connection(now, slot, id, key, out);
             return false;
@@ -154,7 +155,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let shard = self.shard.id;
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else { return };
         let (vhost, is_silent) = (connection.vhost, connection.is_silent);
         let Some(channel) = connection.incarnation(key) else { return };
         let to = ChannelRef { shard, connection: id, channel: key };
@@ -173,11 +174,12 @@ impl SessionSide<'_> {
     /// What was said on a channel before the end of its connection still holds: the end stands
     /// behind it.
     pub(crate) fn end_behind_parked(&mut self, at: At) {
-        let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
+        let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
+        else {
             return;
         };
         if connection.park_end(at.channel.channel) {
-            self.sessions.unpark(at.slot, at.channel);
+            self.connections.unpark(at.slot, at.channel);
         }
     }
 
@@ -185,7 +187,7 @@ impl SessionSide<'_> {
     /// nothing any more: what is parked is dropped, and its consumers and deliveries go to others,
     /// who may make that room.
     pub(crate) fn end_lost(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
-        let Some((slot, connection)) = self.sessions.connection(channel.connection, u32::MAX)
+        let Some((slot, connection)) = self.connections.connection(channel.connection, u32::MAX)
         else {
             return;
         };
@@ -199,7 +201,7 @@ impl SessionSide<'_> {
     /// A consumer's tag is wanted for another one, or there is no room for one more on the channel:
     /// those of deleted queues that have yet to be told are, as if their turn had come.
     pub(crate) fn cancel_orphans(&mut self, at: At, tag: Option<&str>, out: &mut Outbox) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let Some(all) = &channel.subscriptions else { return };
         let is_orphan = |queue: QueueId| self.directory.queue_by_id(queue).is_none();

@@ -32,7 +32,7 @@ impl SessionSide<'_> {
     /// queue.
     pub(crate) fn pause_publishing(&mut self, channel: ChannelRef) {
         let Some(at) = self.find_channel(channel) else { return };
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         // It may wait for something else; that is seen to when it has come.
         if connection
             .incarnation(channel.channel)
@@ -44,7 +44,7 @@ impl SessionSide<'_> {
 
     /// What a channel published begins to wait for room, or has it.
     pub(crate) fn publishes_wait(&mut self, channel: ChannelRef, on: bool) {
-        if let Some((_, connection)) = self.sessions.connection(channel.connection, u32::MAX)
+        if let Some((_, connection)) = self.connections.connection(channel.connection, u32::MAX)
             && let Some(found) = connection.incarnation(channel.channel)
         {
             found.publishes_wait = on;
@@ -63,19 +63,19 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn finish_pending_route(&mut self, at: ChannelRef) {
-        let Some((slot, connection)) = self.sessions.connection(at.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.connections.connection(at.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(at.channel) else { return };
         if matches!(channel.pending.as_deref(), Some(Pending::Route)) {
             channel.pending = None;
-            self.sessions.unpark(slot, at);
+            self.connections.unpark(slot, at);
         }
     }
 
     /// Whether it is a channel's commit that publishes.
     pub(crate) fn is_committing(&mut self, at: At) -> bool {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         channel.is_some_and(|found| matches!(found.pending.as_deref(), Some(Pending::Commit)))
     }

@@ -7,12 +7,12 @@ use alloc::format;
 
 use lepus_base::{Now, ShardId, VhostId};
 
+use crate::connections::connection_name;
 use crate::departure::STAY;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Asked, Closing, Consume, DeclareQueue, Event, Incoming, Operation, Publish};
 use crate::sessions::SessionSide;
-use crate::sessions::connection_name;
 
 impl SessionSide<'_> {
     /// The shard that a connection without state should move to, given what it asks for next:
@@ -27,7 +27,7 @@ impl SessionSide<'_> {
         if self.shard.settings.shards == 1 {
             return None;
         }
-        let connection = self.sessions.connections.get(slot as usize)?;
+        let connection = self.connections.all.get(slot as usize)?;
         let home = match event {
             Event::Operation { operation, .. } => {
                 let (Operation::DeclareQueue(DeclareQueue { queue, .. })
@@ -46,7 +46,7 @@ impl SessionSide<'_> {
             }
             _ => return None,
         };
-        let connection = self.sessions.connections.get(slot as usize)?;
+        let connection = self.connections.all.get(slot as usize)?;
         let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
         (home != self.shard.id && !settled && connection.is_movable()).then_some(home)
     }
@@ -72,7 +72,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let own = self.shard.id;
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get(slot as usize) else { return };
         if let Some((from, why)) = errand {
             let name = connection_name(connection);
             let text = format!("{name}: from shard {from} to {own}; {why}");
@@ -84,7 +84,7 @@ impl SessionSide<'_> {
             "vhost is deleted"
         } else if self.directory.user(&connection.user).is_none() {
             "user is deleted"
-        } else if let Some(why) = self.sessions.departures.expelled(connection.id) {
+        } else if let Some(why) = self.connections.departures.expelled(connection.id) {
             why
         } else {
             return;
@@ -97,7 +97,7 @@ impl SessionSide<'_> {
 impl SessionSide<'_> {
     /// A connection has come: its consumers get messages here.
     pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get(slot as usize) else { return };
         let (id, consumers) = (connection.id, connection.attachments());
         self.home().connection_came(id);
         for Attachment { queue, key, handle } in consumers {
@@ -107,7 +107,7 @@ impl SessionSide<'_> {
                 self.consumer_cancelled(key, queue, out);
                 continue;
             };
-            if let Some((_, connection)) = self.sessions.connection(id, slot)
+            if let Some((_, connection)) = self.connections.connection(id, slot)
                 && let Some(subscription) = connection.subscription(key)
             {
                 subscription.queue_slot = home;

@@ -8,6 +8,7 @@ use lepus_base::{ConnectionId, Instant, Now};
 use crate::backpressure::Cause;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd};
+use crate::connections::{connection_name, mark_dirty};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -17,7 +18,6 @@ use crate::session::{
     Answer, Asked, Claim, Closing, Done, Login, Operation, State, TimeoutOutcome,
 };
 use crate::sessions::SessionSide;
-use crate::sessions::{connection_name, mark_dirty};
 
 /// A channel's question waits no longer, wherever it is, for messages that the channel published.
 pub(crate) fn give_question_up(connection: &Connection, at: At, out: &mut Outbox) {
@@ -56,7 +56,7 @@ impl SessionSide<'_> {
         self.shard
             .effort
             .spend(LOGIN_STEPS.saturating_add(bytes.saturating_mul(DIGEST_BYTE_STEPS)));
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         // It came with the name, and stays as long as the connection.
         connection.apart_bytes += connection.client_properties().bytes().len();
         let loopback = connection.peer.loopback;
@@ -95,23 +95,25 @@ impl SessionSide<'_> {
 
     /// The client opens a vhost.
     pub(crate) fn open(&mut self, now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
-        let user = self.sessions.connections[slot as usize].user.clone();
+        let user = self.connections.all[slot as usize].user.clone();
         let refuse = |why: String| Err(Refusal::new(RefusalKind::NotAllowed, why));
         let result = match self.directory.vhost(vhost) {
             None => refuse(format!("vhost {vhost} not found")),
             Some(id) if !self.directory.accounts().may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
-            Some(id) => {
-                self.sessions.census.over_limit(&self.directory, id, &user).map_or(Ok(id), refuse)
-            }
+            Some(id) => self
+                .connections
+                .census
+                .over_limit(&self.directory, id, &user)
+                .map_or(Ok(id), refuse),
         };
         if let Ok(id) = result {
-            self.sessions.let_in(&mut self.shard, slot);
-            let connection = self.sessions.connections[slot as usize].id;
+            self.connections.let_in(&mut self.shard, slot);
+            let connection = self.connections.all[slot as usize].id;
             self.count_connection(connection, (id, &user), true, out);
         }
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         let result = result.map(|id| {
             connection.vhost = id;
             connection.vhost_name = vhost.into();
@@ -132,7 +134,7 @@ impl SessionSide<'_> {
 
     /// The client opens a channel.
     pub(crate) fn channel_open(&mut self, now: Now, slot: u32, number: u16, out: &mut Outbox) {
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         if connection.channel(number).is_some() {
             let text = format!("second 'channel.open' seen on channel {number}");
             return self.refuse_channel(now, slot, RefusalKind::ChannelError, text, out);
@@ -148,11 +150,11 @@ impl SessionSide<'_> {
         if let Some(text) = self.over_channel_limit(slot) {
             return self.refuse_channel(now, slot, RefusalKind::NotAllowed, text, out);
         }
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         connection.open_channel(number);
         connection.session.channel_opened(number, &mut connection.send.bytes);
         self.shard.counters.channels_opened += 1;
-        self.sessions.mark_dirty(slot, out);
+        self.connections.mark_dirty(slot, out);
     }
 
     /// A channel that cannot be opened ends the connection.
@@ -177,7 +179,7 @@ impl SessionSide<'_> {
         asked: Asked,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let is_ending = connection.end.is_some();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
@@ -202,7 +204,7 @@ impl SessionSide<'_> {
 
     /// Begins the end of a channel.
     pub(crate) fn end_channel(&mut self, now: Now, at: At, ending: Ending, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let already = channel.ending.is_some();
         channel.ending = Some(ending);
@@ -222,7 +224,7 @@ impl SessionSide<'_> {
             }
             _ => {}
         }
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ends = !already && channel.pending.is_none();
         self.resume_parked(at.slot, out);
@@ -233,7 +235,7 @@ impl SessionSide<'_> {
 
     /// The channel cancels its consumers, requeues what it held, and is gone.
     pub(crate) fn continue_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.reply_consumer = None;
         if channel.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty()) {
@@ -245,7 +247,7 @@ impl SessionSide<'_> {
 
     /// Nothing of the channel is left anywhere.
     pub(crate) fn finish_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let number = at.channel.number();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ending = channel.ending;
@@ -256,7 +258,7 @@ impl SessionSide<'_> {
                 let is_ending = connection.end.is_some();
                 connection.remove_channel(number);
                 self.shard.counters.channels_closed += 1;
-                self.sessions.answer(at.slot, number, &Answer::Done(Done::ChannelClosed), out);
+                self.connections.answer(at.slot, number, &Answer::Done(Done::ChannelClosed), out);
                 if is_ending {
                     self.cleaned(now, at.slot, out);
                 }
@@ -281,12 +283,12 @@ impl SessionSide<'_> {
             }
             None => {}
         }
-        self.sessions.recount(&mut self.shard, at.slot);
+        self.connections.recount(&mut self.shard, at.slot);
     }
 
     /// `channel.close-ok`: the number is free.
     pub(crate) fn channel_close_ok(&mut self, at: At) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending != Some(Ending::ByBroker) {
             return;
@@ -308,7 +310,7 @@ impl SessionSide<'_> {
         why: Closing<'_>,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         if connection.end.is_some() {
             return;
         }
@@ -318,8 +320,8 @@ impl SessionSide<'_> {
         connection.session.close(now.instant, why, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
-        self.sessions.arm(&mut self.shard, slot);
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        self.connections.arm(&mut self.shard, slot);
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
         }
@@ -333,7 +335,7 @@ impl SessionSide<'_> {
         end: ConnectionEnd,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         let before = connection.end;
         connection.end = Some(end);
         if before.is_some() {
@@ -348,7 +350,7 @@ impl SessionSide<'_> {
             let user = connection.user.clone();
             self.count_connection(id, (vhost, &user), false, out);
         }
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         connection.is_silent = end == ConnectionEnd::ByBroker;
         connection.stalled.clear();
         self.part(now, slot, out);
@@ -356,7 +358,7 @@ impl SessionSide<'_> {
 
     /// One channel or exclusive queue of an ending connection is gone.
     pub(crate) fn cleaned(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         connection.cleaning = connection.cleaning.saturating_sub(1);
         if connection.cleaning == 0 {
             self.finish_connection(now, slot, out);
@@ -365,24 +367,24 @@ impl SessionSide<'_> {
 
     /// Nothing of the connection is left anywhere but its socket, if that.
     pub(crate) fn finish_connection(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
             connection.send.cut(&mut self.shard.pool);
             connection.session.close_ok(now.instant, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
-            self.sessions.arm(&mut self.shard, slot);
+            self.connections.arm(&mut self.shard, slot);
             return;
         }
         if !connection.gone {
             return;
         }
-        let Some(mut connection) = self.sessions.connections.try_remove(slot as usize) else {
+        let Some(mut connection) = self.connections.all.try_remove(slot as usize) else {
             return;
         };
-        self.sessions.by_id.remove(&connection.id);
+        self.connections.by_id.remove(&connection.id);
         connection.send.clear(&mut self.shard.pool);
-        self.sessions.forget_bytes(&mut self.shard, &mut connection);
+        self.connections.forget_bytes(&mut self.shard, &mut connection);
         for shard in &connection.touched {
             if *shard != self.shard.id {
                 out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
@@ -403,7 +405,7 @@ impl SessionSide<'_> {
         (slot, id): (u32, ConnectionId),
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else { return };
         if connection.armed != at {
             return;
         }
@@ -422,7 +424,7 @@ impl SessionSide<'_> {
         }
         let why = match outcome {
             TimeoutOutcome::Nothing => {
-                self.sessions.arm(&mut self.shard, slot);
+                self.connections.arm(&mut self.shard, slot);
                 return;
             }
             TimeoutOutcome::PeerDead => "missed heartbeats from client",
@@ -433,7 +435,7 @@ impl SessionSide<'_> {
             let text = format!("{}: {why}", connection_name(connection));
             out.log(Severity::Warning, "connection-dropped", text);
             // The peer is not there to read them. Otherwise the last bytes still go out.
-            if let Some(connection) = self.sessions.connections.get_mut(slot as usize) {
+            if let Some(connection) = self.connections.all.get_mut(slot as usize) {
                 connection.send.clear(&mut self.shard.pool);
             }
         }
@@ -450,8 +452,8 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let slots: alloc::vec::Vec<u32> = self
-            .sessions
             .connections
+            .all
             .iter()
             .filter(|(_, connection)| which(connection) && connection.end.is_none())
             .map(|(slot, _)| slot as u32)
@@ -464,6 +466,6 @@ impl SessionSide<'_> {
 
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
-        self.sessions.pause(&mut self.shard, slot, Cause::Parked, out);
+        self.connections.pause(&mut self.shard, slot, Cause::Parked, out);
     }
 }

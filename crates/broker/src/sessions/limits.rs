@@ -18,7 +18,7 @@ impl SessionSide<'_> {
         came: bool,
         out: &mut Outbox,
     ) {
-        self.sessions.census.count_own(connection, (vhost, user), came);
+        self.connections.census.count_own(connection, (vhost, user), came);
         out.tell_others(self.shard.id, || Mail::ConnectionCounted {
             connection,
             vhost,
@@ -36,19 +36,19 @@ impl SessionSide<'_> {
         came: bool,
     ) {
         let of_shard_0 = (self.shard.id == ShardId(0)).then_some(&*self.directory);
-        self.sessions.census.count_other(connection, (vhost, user), came, of_shard_0);
+        self.connections.census.count_other(connection, (vhost, user), came, of_shard_0);
     }
 
     /// Why the user may not open one more channel on the connection in `slot`, if so.
     pub(crate) fn over_channel_limit(&self, slot: u32) -> Option<String> {
-        let connection = self.sessions.connections.get(slot as usize)?;
-        self.sessions.user_channels.over_limit(&self.directory, connection)
+        let connection = self.connections.all.get(slot as usize)?;
+        self.connections.user_channels.over_limit(&self.directory, connection)
     }
 
     /// Tells the other shards of users with a limit whose channels here have changed.
     #[cold]
     pub(crate) fn tell_channels(&mut self, out: &mut Outbox) {
-        for (user, channels) in self.sessions.user_channels.take_changed() {
+        for (user, channels) in self.connections.user_channels.take_changed() {
             let found = self.directory.user(&user);
             if found.is_some_and(|user| user.limits.channels_max.is_some()) {
                 out.tell_others(self.shard.id, || Mail::ChannelsCounted {

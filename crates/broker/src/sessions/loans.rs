@@ -14,7 +14,7 @@ impl SessionSide<'_> {
             return false;
         }
         if self.shard.awaits_loan() {
-            self.sessions.pause(&mut self.shard, slot, Cause::Mail, out);
+            self.connections.pause(&mut self.shard, slot, Cause::Mail, out);
         }
         true
     }

@@ -16,19 +16,19 @@ pub(crate) const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
 impl SessionSide<'_> {
     /// Gives the memory of empty send buffers back; busy ones are looked at again.
     pub(crate) fn trim_buffers(&mut self, now: Now) {
-        for (slot, id) in core::mem::take(&mut self.sessions.spacious) {
-            let Some(connection) = self.sessions.connection_at(slot, id) else { continue };
+        for (slot, id) in core::mem::take(&mut self.connections.spacious) {
+            let Some(connection) = self.connections.connection_at(slot, id) else { continue };
             connection.spacious = false;
             connection.send.shrink();
-            self.sessions.recount(&mut self.shard, slot);
-            self.sessions.note_spacious(&mut self.shard, slot, now);
+            self.connections.recount(&mut self.shard, slot);
+            self.connections.note_spacious(&mut self.shard, slot, now);
         }
     }
 
     /// Counts send buffers that have grown, whether their sockets take bytes or not.
     pub(crate) fn count_grown(&mut self, out: &mut Outbox) {
         for slot in out.grown.drain(..) {
-            self.sessions.recount(&mut self.shard, slot.0);
+            self.connections.recount(&mut self.shard, slot.0);
         }
     }
 
@@ -38,11 +38,11 @@ impl SessionSide<'_> {
     /// amount.
     #[inline]
     pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         connection.leftover_bytes = leftover;
         let held = connection.session.held_bytes();
         let ends = connection.end.is_some();
-        self.sessions.recount(&mut self.shard, slot);
+        self.connections.recount(&mut self.shard, slot);
         if held < HALF_MESSAGE_BYTES_MIN || ends {
             return;
         }
@@ -52,7 +52,7 @@ impl SessionSide<'_> {
             let text = format!("no memory for the rest of a message after {held} bytes");
             let refusal = Refusal::new(RefusalKind::ResourceError, text);
             self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Publish), out);
-            self.sessions.recount(&mut self.shard, slot);
+            self.connections.recount(&mut self.shard, slot);
         }
     }
 }

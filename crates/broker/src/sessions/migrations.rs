@@ -17,7 +17,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let own = self.shard.id;
-        for (_, connection) in &mut self.sessions.connections {
+        for (_, connection) in &mut self.connections.all {
             connection.redirect((info.id, info.home), (id, to), own, |consumer, on| {
                 out.mail[to.index()].items.push(Mail::Govern { consumer, queue: id, on });
             });

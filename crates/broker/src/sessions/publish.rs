@@ -8,6 +8,7 @@ pub(crate) mod row;
 use crate::backpressure::Cause;
 use crate::channel::At;
 use crate::channel::Target;
+use crate::connections::mark_dirty;
 use crate::delayed::Later;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Room;
@@ -22,7 +23,6 @@ use crate::reply_to::is_reply_address;
 use crate::routing_keys::RoutingKeys;
 use crate::session::{Delivered, Publish, Source};
 use crate::sessions::SessionSide;
-use crate::sessions::mark_dirty;
 use crate::sessions::publish::replies::Addressed;
 use core::time::Duration;
 use lepus_amqp::properties::PropertiesRef;
@@ -33,7 +33,7 @@ impl SessionSide<'_> {
     /// is on its way from here.
     pub(crate) fn tie(&mut self, at: At) {
         let own = self.shard.id;
-        self.sessions.connections[at.slot as usize].touch(own);
+        self.connections.all[at.slot as usize].touch(own);
     }
 
     pub(crate) fn unroutable(
@@ -49,7 +49,7 @@ impl SessionSide<'_> {
         }
         self.shard.counters.unroutable_returned += 1;
         let shown = for_client(properties, 0);
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let delivered = Delivered {
             source: Source::Unroutable,
             exchange: publish.exchange.as_bytes(),
@@ -64,7 +64,7 @@ impl SessionSide<'_> {
 
     /// Takes the next publish number of a channel that confirms; a commit has one for all.
     pub(crate) fn next_number(&mut self, at: At) -> Option<u64> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel)?;
         if channel.committing.is_some() {
             return Some(COMMIT_NUMBER);
@@ -87,7 +87,7 @@ impl SessionSide<'_> {
     ) {
         let Some(number) = number else { return };
         let slot = at.slot;
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(committing) = &mut channel.committing {
             committing.expect(number, missing);
@@ -99,13 +99,13 @@ impl SessionSide<'_> {
         confirms.open(number, missing, receipt);
         if !confirms.listed {
             confirms.listed = true;
-            self.sessions.follow_ups.confirm(slot, channel.key);
+            self.connections.follow_ups.confirm(slot, channel.key);
         }
     }
 
     /// What a shard is short of to which a connection has published.
     pub(crate) fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
-        let touched = &self.sessions.connections.get(slot as usize)?.touched;
+        let touched = &self.connections.all.get(slot as usize)?.touched;
         self.shard.backpressure.shortage_among(touched)
     }
 
@@ -117,7 +117,7 @@ impl SessionSide<'_> {
         queues: u32,
         receipt: Receipt,
     ) {
-        let Some((slot, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+        let Some((slot, connection)) = self.connections.connection(to.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(to.channel) else { return };
@@ -133,12 +133,12 @@ impl SessionSide<'_> {
             return;
         }
         let key = channel.key;
-        self.sessions.follow_ups.confirm(slot, key);
+        self.connections.follow_ups.confirm(slot, key);
     }
 
     /// More reports of a publish are to come than were counted.
     pub(crate) fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
-        let Some((_, connection)) = self.sessions.connection(to.connection, u32::MAX) else {
+        let Some((_, connection)) = self.connections.connection(to.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(to.channel) else { return };
@@ -165,7 +165,7 @@ impl SessionSide<'_> {
             let text = "immediate=true";
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         connection.uncounted |= !connection.publishes;
         connection.publishes = true;
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
@@ -184,7 +184,7 @@ impl SessionSide<'_> {
                 self.publish_to(now, at, &publish, &checked, route.targets(), out)
             });
             routes.is_known = served.is_some();
-            let connection = &mut self.sessions.connections[at.slot as usize];
+            let connection = &mut self.connections.all[at.slot as usize];
             if let Some(channel) = connection.incarnation(at.channel.channel) {
                 channel.routes = Some(routes);
                 if channel.counted_bytes != counted_bytes {
@@ -268,7 +268,7 @@ impl SessionSide<'_> {
             }
             Served::Now
         };
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let may_grow = connection.may_remember_routes();
         if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
             let names = (publish.exchange, publish.routing_key);
@@ -364,7 +364,7 @@ impl SessionSide<'_> {
         self.shard.counters.routed += 1;
         let own = self.shard.id;
         // What is on its way to another shard must not be overtaken by way of a third one.
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         for target in targets {
             connection.count(target.home, own);
         }
@@ -391,16 +391,16 @@ impl SessionSide<'_> {
         let is_full = is_over && !self.waits_for_loan(slot, out);
         if is_full {
             self.shard.backpressure.note_memory_full();
-            self.sessions.block(&mut self.shard, slot, Shortage::Memory, out);
+            self.connections.block(&mut self.shard, slot, Shortage::Memory, out);
         } else if self.journal.is_short() {
-            self.sessions.block(&mut self.shard, slot, Shortage::Disk, out);
+            self.connections.block(&mut self.shard, slot, Shortage::Disk, out);
         } else if self.shard.backpressure.is_short_elsewhere()
             && let Some(shortage) = self.feeds_short_shard(slot)
         {
-            self.sessions.block(&mut self.shard, slot, shortage, out);
+            self.connections.block(&mut self.shard, slot, shortage, out);
         }
-        if self.journal.is_behind() || self.sessions.feeds_lagging_shard(&self.shard, slot) {
-            self.sessions.pause(&mut self.shard, slot, Cause::Log, out);
+        if self.journal.is_behind() || self.connections.feeds_lagging_shard(&self.shard, slot) {
+            self.connections.pause(&mut self.shard, slot, Cause::Log, out);
         }
         self.press_mail(slot, out);
     }

@@ -35,7 +35,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let settled = self.settle_tags(now, at, tag, multiple, outcome, out);
-        if let Some(connection) = self.sessions.connections.get_mut(at.slot as usize)
+        if let Some(connection) = self.connections.all.get_mut(at.slot as usize)
             && let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.unacked.take_resized()
         {
@@ -53,7 +53,7 @@ impl SessionSide<'_> {
         outcome: Outcome,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let unknown = || {
             let text = format!("unknown delivery tag {tag}");
@@ -113,21 +113,21 @@ impl SessionSide<'_> {
         if !is_awaited {
             self.set_pending(job.at(), Pending::Requeue { waiting: 1, then });
         }
-        self.sessions.settlings.push_back(job);
+        self.connections.settlings.push_back(job);
     }
 
     /// Slices of settling, of one channel after the other.
     pub(crate) fn work_on_settlings(&mut self, now: Now, out: &mut Outbox) {
         let mut budget = SETTLE_AT_ONCE_MAX;
-        for _ in 0..self.sessions.settlings.len() {
+        for _ in 0..self.connections.settlings.len() {
             if budget == 0 {
                 break;
             }
-            let Some(mut job) = self.sessions.settlings.pop_front() else { break };
+            let Some(mut job) = self.connections.settlings.pop_front() else { break };
             if self.settle_slice(&mut job, &mut budget, out) {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             } else {
-                self.sessions.settlings.push_back(job);
+                self.connections.settlings.push_back(job);
             }
         }
     }
@@ -157,12 +157,12 @@ impl SessionSide<'_> {
         }
         self.shard.effort.spend_on_queues(before - *budget);
         job.weigh(is_done, &mut self.shard.job_bytes);
-        if let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection)
+        if let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
             && let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.unacked.take_resized()
         {
             connection.weigh_channel(at.channel.channel);
-            self.sessions.recount(&mut self.shard, at.slot);
+            self.connections.recount(&mut self.shard, at.slot);
         }
         is_done
     }
@@ -174,7 +174,8 @@ impl SessionSide<'_> {
         left: &mut Falling,
         budget: &mut usize,
     ) -> bool {
-        let Some(connection) = self.sessions.connection_at(at.slot, at.channel.connection) else {
+        let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
+        else {
             return true;
         };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
@@ -188,7 +189,7 @@ impl SessionSide<'_> {
             return Some(unacked);
         }
         let at = job.at();
-        let connection = self.sessions.connection_at(at.slot, at.channel.connection)?;
+        let connection = self.connections.connection_at(at.slot, at.channel.connection)?;
         let channel = connection.incarnation(at.channel.channel)?;
         channel.unacked.take_up_to(job.up_to())
     }
@@ -198,7 +199,7 @@ impl SessionSide<'_> {
         match job.what() {
             What::Settle(outcome) => self.settle_one(at, unacked, *outcome, out),
             What::Hold(outcome) => {
-                let connection = &mut self.sessions.connections[at.slot as usize];
+                let connection = &mut self.connections.all[at.slot as usize];
                 if let Some(channel) = connection.incarnation(at.channel.channel)
                     && let Some(tx) = &mut channel.tx
                 {
@@ -224,7 +225,7 @@ impl SessionSide<'_> {
 
     /// One more shard is to say that all is back.
     pub(crate) fn await_barrier(&mut self, at: At) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel);
         if let Some(Pending::Requeue { waiting, .. }) =
             channel.and_then(|channel| channel.pending.as_deref_mut())
@@ -271,7 +272,7 @@ impl SessionSide<'_> {
     /// A settled delivery makes room under the channel's limits.
     pub(crate) fn credit_back(&mut self, at: At, unacked: &Unacked) {
         let limit = self.shard.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let was_full = channel.unacked.len() + 1 == limit;
         if let Some(global) = &mut channel.global {
@@ -279,10 +280,10 @@ impl SessionSide<'_> {
             global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
             // Who found the channel full waits there, too, whatever filled it.
             if (is_consumed || was_full) && channel.waiting(WaitsFor::Credit) > 0 {
-                self.sessions.follow_ups.grant(at.slot, at.channel);
+                self.connections.follow_ups.grant(at.slot, at.channel);
             }
         } else if was_full && !connection.stalled.is_empty() {
-            self.sessions.follow_ups.resume(at.slot);
+            self.connections.follow_ups.resume(at.slot);
         }
     }
 
@@ -297,7 +298,7 @@ impl SessionSide<'_> {
         budget: &mut usize,
         out: &mut Outbox,
     ) {
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let up_to = channel.last_tag;
         let job = Settling::new(at, up_to, What::Requeue(Rests::default())).behind(held);
@@ -310,7 +311,7 @@ impl SessionSide<'_> {
         if held.is_empty() {
             return self.say(at, &Answer::Done(Done::RolledBack), out);
         }
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.unacked.reserve(held.len());
         let job = Settling::new(at, 0, What::PutBack(Box::new(Falling::new(held))));
@@ -344,14 +345,14 @@ impl SessionSide<'_> {
     /// The last that an ending channel leaves: all that it has unacknowledged, what its transaction
     /// was to settle included.
     pub(crate) fn requeue_all(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.sessions.connections.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let mut held = Settles::default();
         if let Some(tx) = channel.tx.take() {
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
             held = self.shard.jobs.discard_tx(*tx);
         }
-        let connection = &mut self.sessions.connections[at.slot as usize];
+        let connection = &mut self.connections.all[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.unacked.is_empty() && held.is_empty() {
             return self.finish_end(now, at, out);
@@ -368,12 +369,14 @@ impl SessionSide<'_> {
         // Each consumer that waits gets at most one turn per call: a fair round.
         let own = self.shard.id;
         let turns = self
-            .sessions
+            .connections
             .connection_at(slot, to.connection)
             .and_then(|connection| connection.incarnation(to.channel))
             .map_or(0, |channel| channel.waiting(WaitsFor::Credit));
         for _ in 0..turns {
-            let Some(connection) = self.sessions.connection_at(slot, to.connection) else { return };
+            let Some(connection) = self.connections.connection_at(slot, to.connection) else {
+                return;
+            };
             let Some(channel) = connection.incarnation(to.channel) else { return };
             let Some(global) = channel.global.as_mut().filter(|global| global.has_room()) else {
                 return;
@@ -402,14 +405,14 @@ impl SessionSide<'_> {
     pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let window = self.shard.limits.send_window_bytes;
         let shard = self.shard.id;
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         let id = connection.id;
         let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
         while let Some(channel) = stalled.next() {
             let to = ChannelRef { shard, connection: id, channel };
-            let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+            let Some(connection) = self.connections.connection_at(slot, id) else { return };
             for _ in 0..connection.unlist(channel) {
-                let Some(connection) = self.sessions.connection_at(slot, id) else { return };
+                let Some(connection) = self.connections.connection_at(slot, id) else { return };
                 if connection.send.len() >= window {
                     connection.list(channel);
                     return connection.stalled.extend(stalled);

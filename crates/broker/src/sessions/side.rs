@@ -1,9 +1,9 @@
 //! What the sessions of a shard may touch of it.
 
+use crate::connections::Connections;
 use crate::directory::Directory;
 use crate::homes::{HomeSide, Homes};
 use crate::journal::Journal;
-use crate::sessions::Sessions;
 use crate::shard::Shard;
 
 /// The sessions of a shard at work: what they own, and what they may touch of the shard.
@@ -11,7 +11,7 @@ use crate::shard::Shard;
 /// They call the homes where an answer is needed at once: a message that is published, a delivery that is settled in
 /// a row. What the homes own is theirs; all else goes to them as mail.
 pub(crate) struct SessionSide<'a> {
-    pub sessions: &'a mut Sessions,
+    pub connections: &'a mut Connections,
     pub homes: &'a mut Homes,
     pub journal: &'a mut Journal,
     pub shard: &'a mut Shard,
@@ -27,7 +27,7 @@ impl SessionSide<'_> {
             journal: self.journal,
             shard: self.shard,
             directory: self.directory,
-            sessions: self.sessions,
+            connections: self.connections,
         }
     }
 }

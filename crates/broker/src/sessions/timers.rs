@@ -15,7 +15,7 @@ impl SessionSide<'_> {
         key: ConsumerKey,
         out: &mut Outbox,
     ) {
-        let Some((_, connection)) = self.sessions.connection(key.connection, u32::MAX) else {
+        let Some((_, connection)) = self.connections.connection(key.connection, u32::MAX) else {
             return;
         };
         if let Some(handle) = connection.subscription(key).and_then(|found| found.handle) {

@@ -31,15 +31,8 @@ pub(crate) struct Row {
 }
 
 impl HomeSide<'_> {
-    /// Whether publishers are held back for something that no publish of a row changes.
-    pub(crate) fn is_short_of_anything(&self) -> bool {
-        self.journal.is_short()
-            || self.journal.is_behind()
-            || self.shard.backpressure.is_short_elsewhere()
-    }
-
     /// Puts publishes into a queue of this shard until one of them, or what it caused, needs more
-    /// than that.
+    /// than that. The queue delivers then what it may.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn enqueue_row(
         &mut self,
@@ -90,7 +83,7 @@ impl HomeSide<'_> {
                 row_sink.begin(&wire, row.consumed + next.consumed);
                 queue.apply(now, command::Publish { incoming: &mut incoming }, &mut row_sink)
             };
-            let QueueSink { shard, sessions, out, .. } = &mut row_sink.sink;
+            let QueueSink { shard, connections, out, .. } = &mut row_sink.sink;
             incoming.finish(&mut shard.pool);
             shard.counters.count_size(next.body.len());
             row.consumed += next.consumed;
@@ -103,7 +96,7 @@ impl HomeSide<'_> {
             }
             if queue.wants_dispatch()
                 || shard.memory() > memory_max
-                || sessions.must_press(shard, slot, out)
+                || connections.must_press(shard, slot, out)
             {
                 break;
             }
@@ -114,6 +107,9 @@ impl HomeSide<'_> {
         counters.received += row.count;
         counters.routed += row.count;
         counters.enqueued_local += row.count;
+        if row.count > 0 {
+            self.pump(now, target.slot, out);
+        }
         row
     }
 }

@@ -169,7 +169,7 @@ impl SessionSide<'_> {
 
     pub(crate) fn touch_replies(&mut self, at: At, to: &[ChannelRef]) {
         for to in to {
-            self.sessions.connections[at.slot as usize].touch(to.shard);
+            self.connections.all[at.slot as usize].touch(to.shard);
         }
         self.tie(at);
     }

@@ -4,7 +4,6 @@
 //! Whatever is not as plain as that ends the row and goes the general way, which behaves the same.
 
 use crate::channel::Target;
-use crate::channel::routes::Route;
 use crate::outbox::Outbox;
 use crate::session::Publish;
 use crate::session::amqp::Repeats;
@@ -18,7 +17,7 @@ impl SessionSide<'_> {
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
         let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         let Some(channel) = connection.channel_mut(number) else { return };
         let Some(routes) = &mut channel.routes else { return };
         routes.may_be_row = routes.is_known && !is_logged;
@@ -42,10 +41,10 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> usize {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return 0 };
-        if !self.homes.is_none_moving() || self.home().is_short_of_anything() {
+        if !self.homes.is_none_moving() || self.shard.is_short_of_anything(self.journal) {
             return 0;
         }
-        let Some(connection) = self.sessions.connections.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return 0 };
         if !connection.publishes || connection.blocked || connection.end.is_some() {
             return 0;
         }
@@ -56,8 +55,8 @@ impl SessionSide<'_> {
         };
         let Some(names) = Repeats::publish_names(frame) else { return 0 };
         let version = self.directory.version();
-        let known = routes.find_frame(version, names, frame);
-        let Some(&[target]) = known.map(Route::targets) else { return 0 };
+        let Some(place) = routes.find_frame(version, names, frame) else { return 0 };
+        let &[target] = routes.at(place).targets() else { return 0 };
         if target.home != self.shard.id {
             return 0;
         }
@@ -65,13 +64,13 @@ impl SessionSide<'_> {
         let Some(repeats) = repeats else { return 0 };
         let Some(home) = self.homes.slot_of(target.queue, target.slot) else { return 0 };
         // Out of the way while queues reach for connections.
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         let Some(channel) = connection.channel_mut(number) else { return 0 };
         let (key, counted_bytes) = (channel.key, channel.counted_bytes);
         let Some(routes) = channel.routes.take() else { return 0 };
         let mut confirms = channel.confirms.take();
         let target = Target { slot: home, ..target };
-        let route = routes.find_frame(version, names, frame).expect("it was found before");
+        let route = routes.at(place);
         let row =
             self.home().enqueue_row(now, slot, repeats, bytes, route, target, &mut confirms, out);
         let mut begins_confirming = false;
@@ -82,7 +81,7 @@ impl SessionSide<'_> {
             confirms.listed = true;
             self.shard.counters.received_confirm += row.count;
         }
-        let connection = &mut self.sessions.connections[slot as usize];
+        let connection = &mut self.connections.all[slot as usize];
         connection.traffic.here += row.count;
         if let Some(channel) = connection.channel_mut(number) {
             channel.routes = Some(routes);
@@ -93,10 +92,9 @@ impl SessionSide<'_> {
             }
         }
         if begins_confirming {
-            self.sessions.follow_ups.confirm(slot, key);
+            self.connections.follow_ups.confirm(slot, key);
         }
         if row.count > 0 {
-            self.home().pump(now, home, out);
             self.press_back(slot, out);
         }
         row.consumed
