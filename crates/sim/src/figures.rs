@@ -57,7 +57,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
 
 /// What is out of place when everything is quiet and only the `living` connections are there.
 pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found: Vec<String> = shards.miscounted().collect();
     let mut unacked_on_channels = 0;
     let mut unacked_in_queues = 0;
     for broker in shards.brokers() {
@@ -104,9 +104,6 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
         let (memory, walked) = (state.memory(), broker.memory_by_walk());
         if memory != walked {
             found.push(format!("shard {shard}: {memory} bytes are counted, there are {walked}"));
-        }
-        if let Some(text) = broker.miscounted() {
-            found.push(format!("shard {shard}: {text}"));
         }
         let mut messages = 0;
         for (id, queue) in broker.queues() {

@@ -557,16 +557,17 @@ impl Run {
             }
             quiet &= !self.shards.carry_out();
             if quiet {
-                return self.check_waits();
+                return self.check_quiet();
             }
         }
         Err("the shards do not come to rest".into())
     }
 
-    /// Nobody waits for what is over, while nothing is to be done.
-    fn check_waits(&self) -> Verdict {
-        let overdue = self.shards.overdue();
-        if overdue.is_empty() { Ok(()) } else { Err(overdue.join("; ")) }
+    /// While nothing is to be done nobody waits for what is over, and what is counted is there.
+    fn check_quiet(&self) -> Verdict {
+        let mut wrong = self.shards.overdue();
+        wrong.extend(self.shards.miscounted());
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
 
     /// The same, with time for writes that wait some milliseconds for more to gather.

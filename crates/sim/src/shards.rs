@@ -581,6 +581,12 @@ impl Shards {
         found
     }
 
+    /// Sums that a shard keeps and a walk over what it holds finds to be others, between two duty cycles.
+    pub(crate) fn miscounted(&self) -> impl Iterator<Item = String> {
+        let wrong = |broker: &Broker| Some((broker.shard(), broker.miscounted()?));
+        self.brokers().filter_map(wrong).map(|(shard, what)| format!("shard {shard}: {what}"))
+    }
+
     /// What a shard's driver counted.
     pub(crate) fn metrics(&self, shard: usize) -> MetricsSnapshot {
         self.metrics[shard].snapshot()
