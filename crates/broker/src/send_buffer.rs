@@ -306,10 +306,10 @@ mod tests {
     }
 
     /// Sends everything, `step` bytes at a time at most, and gives what was sent.
-    fn drain(buffer: &mut SendBuffer, pool: &mut Pool, frames: &Frames, step: usize) -> Vec<u8> {
+    fn drain(buffer: &mut SendBuffer, pool: &mut Pool, parts: &impl Parts, step: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         while !buffer.is_empty() {
-            buffer.encode_next(pool, frames);
+            buffer.encode_next(pool, parts);
             let count = buffer.unsent().len().min(step);
             assert!(count > 0);
             assert!(buffer.len() >= count);
@@ -353,6 +353,53 @@ mod tests {
             assert_eq!(payload_of(&rest[..middle], frame_max), payload);
             assert_eq!(payload_of(&rest[middle + 7..], frame_max), payload);
             assert!(pool.is_empty());
+        }
+    }
+
+    /// Parts without a header, of any length, which is told as `0` or as very many bytes.
+    struct Plain(usize);
+
+    impl Parts for Plain {
+        fn part_bytes_max(&self) -> usize {
+            self.0
+        }
+
+        fn append_part(&self, _: u16, part: &[u8], out: &mut Vec<u8>) {
+            assert!(part.len() <= PIECE_BYTES, "{} bytes in one go", part.len());
+            out.extend_from_slice(part);
+        }
+    }
+
+    #[test]
+    fn without_a_limit_of_parts_a_body_is_encoded_piece_by_piece_as_well() {
+        for part_bytes_max in [0, FRAME_BYTES_MAX + 1, usize::MAX] {
+            let parts = Plain(part_bytes_max);
+            for step in [1000, usize::MAX] {
+                let mut pool = Pool::new();
+                let mut buffer = SendBuffer::default();
+                let (body, next, payload) = packed(&mut pool, 200_001);
+                buffer.bytes.extend_from_slice(b"head");
+                buffer.stream(body, next, 7, &pool);
+                buffer.encode_next(&mut pool, &parts);
+                assert_eq!(buffer.unsent().len(), b"head".len() + PIECE_BYTES);
+                let sent = drain(&mut buffer, &mut pool, &parts, step);
+                assert_eq!(sent.strip_prefix(b"head").unwrap(), payload);
+                assert!(pool.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_is_of_whole_parts_unless_a_part_is_very_large() {
+        for (part_bytes_max, expected) in [
+            (1, PIECE_BYTES),
+            (4000, 16 * 4000),
+            (PIECE_BYTES, PIECE_BYTES),
+            (PIECE_BYTES + 1, PIECE_BYTES + 1),
+            (FRAME_BYTES_MAX, FRAME_BYTES_MAX),
+            (FRAME_BYTES_MAX + 1, PIECE_BYTES),
+        ] {
+            assert_eq!(piece_bytes(part_bytes_max), expected, "{part_bytes_max} bytes in a part");
         }
     }
 
