@@ -41,6 +41,25 @@ fn queues_deliveries_and_channels_are_counted_as_they_come_and_go() {
 }
 
 #[test]
+fn a_connection_is_one_publisher_until_it_goes_however_many_channels_publish() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    let second = channel.client().channel();
+    assert_eq!(holdings(&world).publishers, 0);
+    channel.publish("", "nowhere", "x");
+    second.publish("", "nowhere", "x");
+    world.channel(0).publish("", "nowhere", "x");
+    let held = holdings(&world);
+    assert_eq!((held.publishers, held.channels), (2, 3));
+    channel.close();
+    second.close();
+    let held = holdings(&world);
+    assert_eq!((held.publishers, held.channels), (2, 1), "they stay publishers without channels");
+    second.client().close();
+    assert_eq!(holdings(&world).publishers, 1);
+}
+
+#[test]
 fn queues_are_listed_in_parts_each_once() {
     let world = World::new(1);
     let channel = world.channel(0);

@@ -166,7 +166,11 @@ fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
         page.single(name, Kind::Gauge, help, snapshot.held(*part));
     }
     let by_protocol: &[Row<Holdings>] = &[
-        ("rabbitmq_global_publishers", "Channels that have published.", |h| h.publishers),
+        (
+            "rabbitmq_global_publishers",
+            "Open connections that have published, each once however many channels it publishes on.",
+            |h| h.publishers,
+        ),
         ("rabbitmq_global_consumers", "Consumers.", |h| h.consumers),
     ];
     for (name, help, part) in by_protocol {

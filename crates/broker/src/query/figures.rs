@@ -13,7 +13,7 @@ pub struct Holdings {
     pub channels: u64,
     /// Consumers of queues whose home this shard is.
     pub consumers: u64,
-    /// Connections that have published.
+    /// Open connections that have published, if only what was refused; each once, whatever its channels do.
     pub publishers: u64,
     /// Queues whose home this shard is.
     pub queues: u64,

@@ -117,6 +117,14 @@ fn the_histogram_is_cumulative() {
     assert_eq!(count, bucket("+Inf"));
 }
 
+/// RabbitMQ counts channels under this name: whoever compares is told.
+#[test]
+fn the_help_of_publishers_says_that_connections_are_counted() {
+    let page = encode(&snapshot());
+    let help = page.lines().find(|line| line.starts_with("# HELP rabbitmq_global_publishers "));
+    assert!(help.is_some_and(|help| help.contains(" Open connections ")), "{help:?}");
+}
+
 #[test]
 fn dashboards_find_what_they_join_on() {
     let page = encode(&snapshot());
