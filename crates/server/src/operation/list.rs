@@ -16,6 +16,25 @@ const ROWS_MAX: usize = 2_000;
 /// Questions after which an answer ends, however few rows it has: the shard may hold much of others.
 const STEPS_MAX: usize = 256;
 
+/// Asks for part after part, from `at` on: until there is no more, or enough rows are found, or enough was asked.
+/// The rows, and where to go on.
+fn in_steps<R, P>(
+    mut at: Option<P>,
+    mut ask: impl FnMut(P) -> Result<(Vec<R>, Option<P>), String>,
+) -> Result<(Vec<R>, Option<P>), String> {
+    let mut rows = Vec::new();
+    for _ in 0..STEPS_MAX {
+        if rows.len() >= ROWS_MAX {
+            break;
+        }
+        let Some(from) = at.take() else { break };
+        let (found, next) = ask(from)?;
+        rows.extend(found);
+        at = next;
+    }
+    Ok((rows, at))
+}
+
 /// One part of a list by place: rows from where `request` says to go on, and where the next part begins.
 fn by_place<R: Row>(
     figures: &Figures,
@@ -25,23 +44,19 @@ fn by_place<R: Row>(
     rows_of: fn(Answer) -> Option<Part<R, usize>>,
 ) -> Result<Value, String> {
     let from = |key: &str| request["from"][key].as_u64().unwrap_or(0);
-    let mut shard = u16::try_from(from("shard")).unwrap_or(shards);
-    let mut place = usize::try_from(from("place")).unwrap_or(usize::MAX);
-    let mut rows: Vec<R> = Vec::new();
-    for _ in 0..STEPS_MAX {
-        if shard >= shards || rows.len() >= ROWS_MAX {
-            break;
-        }
-        let answer =
-            figures.ask_one(ShardId(shard), query(Page { from: place, limit: PLACES_MAX }))?;
-        let found = told(request, answer, rows_of)?;
-        rows.extend(found.rows);
-        (shard, place) = match found.next {
-            Some(next) => (shard, next),
-            None => (shard + 1, 0),
+    let shard = u16::try_from(from("shard")).unwrap_or(shards);
+    let place = usize::try_from(from("place")).unwrap_or(usize::MAX);
+    let is_there = |shard: u16| shard < shards;
+    let (rows, next) = in_steps(is_there(shard).then_some((shard, place)), |(shard, place)| {
+        let page = Page { from: place, limit: PLACES_MAX };
+        let found = told(request, figures.ask_one(ShardId(shard), query(page))?, rows_of)?;
+        let next = match found.next {
+            Some(next) => Some((shard, next)),
+            None => is_there(shard + 1).then_some((shard + 1, 0)),
         };
-    }
-    let next = (shard < shards).then(|| json!({"shard": shard, "place": place}));
+        Ok((found.rows, next))
+    })?;
+    let next = next.map(|(shard, place)| json!({"shard": shard, "place": place}));
     Ok(part(&rows, &json!(next)))
 }
 
@@ -52,17 +67,13 @@ fn by_name<R: Row>(
     query: fn(Names) -> Query,
     rows_of: fn(Answer) -> Option<Part<R, String>>,
 ) -> Result<Value, String> {
-    let mut after = request["from"].as_str().map(str::to_owned);
-    let mut rows: Vec<R> = Vec::new();
-    let mut is_complete = false;
-    while !is_complete && rows.len() < ROWS_MAX {
-        let names = Names { after: after.take(), limit: NAMES_MAX };
+    let from = request["from"].as_str().map(str::to_owned);
+    let (rows, next) = in_steps(Some(from), |after| {
+        let names = Names { after, limit: NAMES_MAX };
         let found = told(request, figures.ask_one(ShardId(0), query(names))?, rows_of)?;
-        rows.extend(found.rows);
-        after = found.next;
-        is_complete = after.is_none();
-    }
-    Ok(part(&rows, &json!(after)))
+        Ok((found.rows, found.next.map(Some)))
+    })?;
+    Ok(part(&rows, &json!(next.flatten())))
 }
 
 /// The rows of an answer.
@@ -146,4 +157,46 @@ pub fn topic_permissions(figures: &Figures, request: &Value) -> Result<Value, St
         Answer::TopicPermissions(found) => Some(found),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of so many rows each, of a list with so many parts.
+    fn parts(
+        rows: usize,
+        parts: usize,
+    ) -> impl FnMut(usize) -> Result<(Vec<u8>, Option<usize>), String> {
+        move |at| Ok((vec![0; rows], (at + 1 < parts).then_some(at + 1)))
+    }
+
+    #[test]
+    fn an_answer_ends_after_so_many_questions_though_nothing_was_found_and_goes_on_from_there() {
+        let (mut asked, mut answers) = (0, 0);
+        let mut at = Some(0);
+        while at.is_some() {
+            let mut list = parts(0, 1_000);
+            let before = asked;
+            let (rows, next) = in_steps(at, |at| {
+                assert_eq!(at, asked, "each part is asked for once, in order");
+                asked += 1;
+                list(at)
+            })
+            .unwrap();
+            assert!(rows.is_empty() && asked - before <= STEPS_MAX);
+            (at, answers) = (next, answers + 1);
+        }
+        assert_eq!((asked, answers), (1_000, 4));
+    }
+
+    #[test]
+    fn an_answer_ends_when_it_has_many_rows_and_with_the_list() {
+        let (rows, next) = in_steps(Some(0), parts(ROWS_MAX / 2 + 1, 10)).unwrap();
+        assert_eq!((rows.len(), next), (ROWS_MAX + 2, Some(2)));
+        let (rows, next) = in_steps(Some(0), parts(3, 7)).unwrap();
+        assert_eq!((rows.len(), next), (21, None));
+        let nothing = in_steps(None, parts(3, 7)).unwrap();
+        assert_eq!(nothing, (Vec::new(), None));
+    }
 }
