@@ -16,7 +16,8 @@ use crate::home::Home;
 use crate::journal::OldestDelivery;
 use crate::query::{
     Answer, BindingRow, ConnectionRow, ExchangeRow, NAMES_MAX, Names, Oldest, PLACES_MAX, Page,
-    Part, PermissionRow, Query, QueueRow, TopicPermissionRow, UserRow, VhostRow,
+    Part, PermissionRow, Query, QueueRow, Rights, RightsPlace, TopicPermissionRow, UserRow,
+    VhostRow,
 };
 
 impl Page {
@@ -67,18 +68,19 @@ impl<'a> Lists<'a> {
                 vhost: self.directory.vhost(&vhost).is_some(),
             },
             Query::Vhosts(names) => Answer::Vhosts(self.vhosts(&names)),
-            Query::Users(names) => Answer::Users(self.users(&names, |user| {
-                let tags = user.tags.iter().map(ToString::to_string).collect();
-                let (name, has_password) = (user.name.to_string(), !user.password.is_none());
-                core::iter::once(UserRow { name, tags, has_password })
-            })),
-            Query::Permissions(names) => Answer::Permissions(self.users(&names, |user| {
-                self.directory.accounts().permissions_of(user).map(|found| permission(user, found))
-            })),
-            Query::TopicPermissions(names) => {
-                Answer::TopicPermissions(self.users(&names, |user| {
-                    let all = self.directory.accounts().topic_permissions_of(user);
-                    all.map(|found| topic_permission(user, found))
+            Query::Users(names) => Answer::Users(self.users(&names)),
+            Query::Permissions(rights) => {
+                Answer::Permissions(self.rights(&rights, |user, behind| {
+                    let behind = behind.map(|(vhost, _)| vhost);
+                    let found = self.directory.accounts().permissions_behind(user, behind);
+                    found.map(|found| ((found.0.id, ""), permission(user, found)))
+                }))
+            }
+            Query::TopicPermissions(rights) => {
+                Answer::TopicPermissions(self.rights(&rights, |user, behind| {
+                    let behind = behind.map(|(vhost, exchange)| (vhost, exchange.into()));
+                    let found = self.directory.accounts().topic_permissions_behind(user, behind);
+                    found.map(|found| ((found.0.id, found.1), topic_permission(user, found)))
                 }))
             }
             other => unreachable!("{other:?} asks for no list"),
@@ -193,16 +195,52 @@ impl<'a> Lists<'a> {
         Part { rows: vhosts.into_iter().map(row).collect(), next }
     }
 
-    /// Rows of users.
-    fn users<T, I: Iterator<Item = T>>(
-        &self,
-        names: &Names,
-        rows: impl Fn(&'a User) -> I,
-    ) -> Part<T, String> {
+    fn users(&self, names: &Names) -> Part<UserRow, String> {
         let behind = self.directory.accounts().users_behind(names.after.as_deref());
         let users: Vec<&User> = behind.take(names.limit()).collect();
         let next = users.last().map(|user| user.name.to_string());
-        Part { rows: users.into_iter().flat_map(rows).collect(), next }
+        let row = |user: &User| UserRow {
+            name: user.name.to_string(),
+            tags: user.tags.iter().map(ToString::to_string).collect(),
+            has_password: !user.password.is_none(),
+        };
+        Part { rows: users.into_iter().map(row).collect(), next }
+    }
+
+    /// What users may do: so many rows of so many users at most. `of` gives what a user may do behind a right, each
+    /// row with the place of its right.
+    fn rights<T, I: Iterator<Item = ((VhostId, &'a str), T)>>(
+        &self,
+        rights: &Rights,
+        of: impl Fn(&'a User, Option<(VhostId, &str)>) -> I,
+    ) -> Part<T, RightsPlace> {
+        let limit = rights.limit.clamp(1, NAMES_MAX);
+        let accounts = self.directory.accounts();
+        let after = rights.after.as_ref();
+        let begun = after.and_then(|after| {
+            let (vhost, exchange) = after.right.as_ref()?;
+            Some((accounts.user(&after.user)?, Some((*vhost, exchange.as_str()))))
+        });
+        let others = accounts.users_behind(after.map(|after| after.user.as_str()));
+        let users = begun.into_iter().chain(others.map(|user| (user, None)));
+        let mut rows = Vec::new();
+        let mut next = None;
+        for (user, behind) in users.take(limit) {
+            let mut own = of(user, behind);
+            let mut last = None;
+            let room = limit - rows.len();
+            rows.extend(own.by_ref().take(room).map(|(place, row)| {
+                last = Some(place);
+                row
+            }));
+            let right = last.filter(|_| rows.len() == limit);
+            let right = right.map(|(vhost, exchange)| (vhost, exchange.to_owned()));
+            next = Some(RightsPlace { user: user.name.to_string(), right });
+            if rows.len() == limit {
+                break;
+            }
+        }
+        Part { rows, next }
     }
 }
 

@@ -3,15 +3,14 @@
 //! A question goes in by [`Broker::query`](crate::Broker::query) under a number and is answered in the outbox
 //! under it, at once or later. Nothing else that comes from outside reaches a shard's state, so a run can be
 //! recorded with its operators and played again. No question makes a shard look at more than a bounded number
-//! of things: totals are kept as they change, and lists are asked for in parts. Parts of lists by user have all that each
-//! of their users may do.
+//! of things: totals are kept as they change, and lists are asked for in parts.
 
 mod answer;
 mod figures;
 
 use alloc::string::String;
 
-use lepus_base::{ConnectionId, QueueId, ShardId};
+use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 pub use answer::{
     Answer, BindingRow, ConnectionRow, ExchangeRow, Part, PermissionRow, QueueRow,
@@ -23,7 +22,7 @@ use crate::directory::Request;
 
 /// Places that one part of a list covers at most.
 pub const PLACES_MAX: usize = 256;
-/// Users or virtual hosts that one part of a list covers at most.
+/// Users or virtual hosts that one part of a list covers at most, and rights of users that it has.
 pub const NAMES_MAX: usize = 64;
 
 /// One question or order, for one shard.
@@ -64,10 +63,10 @@ pub enum Query {
     Vhosts(Names),
     /// Users by name: [`Answer::Users`].
     Users(Names),
-    /// The permissions of users, by user: [`Answer::Permissions`].
-    Permissions(Names),
-    /// The topic permissions of users, by user: [`Answer::TopicPermissions`].
-    TopicPermissions(Names),
+    /// The permissions of users: [`Answer::Permissions`].
+    Permissions(Rights),
+    /// The topic permissions of users: [`Answer::TopicPermissions`].
+    TopicPermissions(Rights),
     /// Whether there is a user and a virtual host of these names: [`Answer::Known`].
     Known {
         /// Name of the user.
@@ -131,4 +130,24 @@ pub struct Names {
     pub after: Option<String>,
     /// Names to look at; at most [`NAMES_MAX`] are.
     pub limit: usize,
+}
+
+/// Which part of a list of what users may do is meant: it is in the order of users' names, and of one user in that of
+/// the virtual hosts' age and the exchanges' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// What is behind this place; all from the first user on without one.
+    pub after: Option<RightsPlace>,
+    /// Users to look at, and rows to give; at most [`NAMES_MAX`] are.
+    pub limit: usize,
+}
+
+/// A place in a list of what users may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RightsPlace {
+    /// The user.
+    pub user: String,
+    /// What of the user's it is behind: a right in this virtual host and, of topic permissions, for this exchange. Behind
+    /// everything without one.
+    pub right: Option<(VhostId, String)>,
 }

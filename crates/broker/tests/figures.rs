@@ -1,6 +1,11 @@
 //! What a shard holds, as it is told: totals that are kept, and lists in steps.
 
-use lepus_broker::query::{Holdings, NAMES_MAX, Names, PLACES_MAX, Page};
+use std::fmt::Debug;
+
+use lepus_broker::directory::{Request, VhostRef};
+use lepus_broker::query::{
+    Holdings, NAMES_MAX, Names, PLACES_MAX, Page, Part, Rights, RightsPlace,
+};
 use lepus_broker::{Answer, Query};
 use lepus_sim::World;
 
@@ -123,6 +128,173 @@ fn a_part_covers_so_many_places_at_most() {
     }
 }
 
+/// Everything that a list tells in parts of `limit`, each row in words, and of how many parts it is. None has more rows
+/// than its limit.
+fn whole<P>(
+    limit: usize,
+    mut part: impl FnMut(Option<P>) -> (Vec<String>, Option<P>),
+) -> (Vec<String>, usize) {
+    let (mut rows, mut parts, mut at) = (Vec::new(), 0, None);
+    loop {
+        let (found, next) = part(at);
+        assert!(found.len() <= limit, "{} rows in a part of {limit}", found.len());
+        rows.extend(found);
+        parts += 1;
+        at = next;
+        if at.is_none() {
+            return (rows, parts);
+        }
+    }
+}
+
+fn told<T: Debug, P>(part: Part<T, P>) -> (Vec<String>, Option<P>) {
+    (part.rows.iter().map(|row| format!("{row:?}")).collect(), part.next)
+}
+
+/// What users may do, in parts of `limit`: permissions and topic permissions.
+fn rights(world: &World, limit: usize, is_topic: bool) -> (Vec<String>, usize) {
+    whole(limit, |after: Option<RightsPlace>| {
+        let rights = Rights { after, limit };
+        let query =
+            if is_topic { Query::TopicPermissions(rights) } else { Query::Permissions(rights) };
+        match world.ask(0, query) {
+            Answer::Permissions(found) => told(found),
+            Answer::TopicPermissions(found) => told(found),
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+/// As they are listed by place and by name.
+fn others(world: &World, limit: usize, list: usize) -> (Vec<String>, usize) {
+    let vhost = || "/".to_owned();
+    let by_place = |query: &dyn Fn(Page) -> Query| {
+        whole(limit, |from: Option<usize>| {
+            match world.ask(0, query(Page { from: from.unwrap_or(0), limit })) {
+                Answer::Queues(found) => told(found),
+                Answer::Connections(found) => told(found),
+                Answer::Exchanges(found) => told(found),
+                Answer::Bindings(found) => told(found),
+                other => panic!("{other:?}"),
+            }
+        })
+    };
+    let by_name = |query: &dyn Fn(Names) -> Query| {
+        whole(limit, |after| match world.ask(0, query(Names { after, limit })) {
+            Answer::Vhosts(found) => told(found),
+            Answer::Users(found) => told(found),
+            other => panic!("{other:?}"),
+        })
+    };
+    match list {
+        0 => by_place(&|page| Query::Queues { vhost: vhost(), page }),
+        1 => by_place(&Query::Connections),
+        2 => by_place(&|page| Query::Exchanges { vhost: vhost(), page }),
+        3 => by_place(&|page| Query::Bindings { vhost: vhost(), page }),
+        4 => by_name(&Query::Vhosts),
+        _ => by_name(&Query::Users),
+    }
+}
+
+fn restrict(world: &World, user: &str, vhost: &str, exchange: &str) {
+    let request = Request::SetTopicPermission {
+        user: user.into(),
+        vhost: VhostRef::Name(vhost.into()),
+        exchange: exchange.into(),
+        write: "^w".into(),
+        read: "^r".into(),
+    };
+    world.request(request).expect("an operator is heard");
+}
+
+/// However many rights one user has, and however few many have.
+#[test]
+fn every_part_of_every_list_is_bounded_by_its_limit_and_all_have_everything_once() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    for number in 0..100 {
+        let name = format!("n{number:03}");
+        channel.declare(&name);
+        channel.exchange(&name, "direct");
+        channel.bind(&name, &name, "k");
+        world.add_vhost(&name);
+        world.add_user(&name, "secret");
+        // Two users have a hundred rights each, and what others have is between many that have none.
+        for user in ["n000", "n050"].into_iter().filter(|user| **user <= *name) {
+            world.permit(user, &name, "", "", &name);
+        }
+        if number % 20 == 7 {
+            world.permit(&name, "/", "", "", "");
+        }
+    }
+    for number in 0..100 {
+        restrict(&world, "n050", "/", &format!("x{number}"));
+        restrict(&world, "n070", &format!("n{number:03}"), "");
+    }
+    for limit in [1, 2, 7, NAMES_MAX] {
+        let expected: [Vec<String>; 2] = world.broker(0, |broker| {
+            let accounts = broker.directory.accounts();
+            let permissions =
+                accounts.permissions().map(|(user, vhost, _)| format!("{user} {}", vhost.name));
+            let topic = accounts
+                .topic_permissions()
+                .map(|(user, vhost, x, _)| format!("{user} {} {x}", vhost.name));
+            [permissions.collect(), topic.collect()]
+        });
+        for (expected, is_topic) in expected.iter().zip([false, true]) {
+            let (rows, parts) = rights(&world, limit, is_topic);
+            assert_eq!(rows.len(), expected.len());
+            for (row, expected) in rows.iter().zip(expected) {
+                for word in expected.split(' ') {
+                    assert!(row.contains(&format!("{word:?}")), "{row} instead of {expected}");
+                }
+            }
+            // Every part but the last gives so many rows or passes so many users.
+            let (users, rows) = (101, rows.len());
+            assert!(parts <= users / limit + rows / limit + 2, "{parts} parts of {limit}");
+        }
+        for (list, expected) in [100, 1, 107, 100, 101, 101].into_iter().enumerate() {
+            let (mut rows, _) = others(&world, limit, list);
+            let told = rows.len();
+            rows.sort();
+            rows.dedup();
+            assert_eq!((told, rows.len()), (expected, expected), "list {list} in parts of {limit}");
+        }
+    }
+}
+
+/// A list goes on where it was, though what was last in it is gone.
+#[test]
+fn a_list_of_rights_goes_on_behind_what_is_gone() {
+    let world = World::new(1);
+    for name in ["a", "b", "c"] {
+        world.add_vhost(name);
+        world.add_user(name, "secret");
+        for user in ["a", "b"].into_iter().filter(|user| *user <= name) {
+            world.permit(user, name, "", "", "");
+        }
+    }
+    let part = |after| match world.ask(0, Query::Permissions(Rights { after, limit: 2 })) {
+        Answer::Permissions(found) => {
+            let rows = found.rows.into_iter().map(|row| row.user + &row.vhost);
+            (rows.collect::<Vec<_>>(), found.next)
+        }
+        other => panic!("{other:?}"),
+    };
+    let (rows, next) = part(None);
+    assert_eq!(rows, ["aa", "ab"]);
+    assert_eq!(part(next.clone()).0, ["ac", "bb"]);
+    world.request(Request::DeleteVhost { name: "b".into() }).expect("an operator is heard");
+    assert_eq!(part(next.clone()).0, ["ac", "bc"]);
+    world.request(Request::DeleteUser { name: "a".into() }).expect("an operator is heard");
+    // `c`, who may do nothing, is the second user of this part.
+    let (rows, next) = part(next);
+    assert_eq!(rows, ["bc"]);
+    let (rows, next) = part(next);
+    assert_eq!(rows, ["guest/"]);
+    assert_eq!(part(next), (Vec::new(), None));
+}
+
 #[test]
 fn lists_tell_what_there_is() {
     let world = World::new(1);
@@ -160,8 +332,10 @@ fn lists_tell_what_there_is() {
         }
         other => panic!("{other:?}"),
     }
-    match world.ask(0, Query::Permissions(Names { after: None, limit: 1 })) {
-        Answer::Permissions(found) => assert_eq!(found.next.as_deref(), Some("guest")),
+    match world.ask(0, Query::Permissions(Rights { after: None, limit: 1 })) {
+        Answer::Permissions(found) => {
+            assert_eq!(found.next.map(|place| place.user).as_deref(), Some("guest"));
+        }
         other => panic!("{other:?}"),
     }
     let none = Query::Queues { vhost: "none".to_owned(), page };

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use core::fmt;
+use core::ops::Bound;
 use lepus_base::VhostId;
 use sha2::Digest;
 use subtle::ConstantTimeEq;
@@ -259,6 +260,26 @@ impl User {
     ) -> impl Iterator<Item = (VhostId, &str, &TopicPermission)> {
         let all = self.topic_permissions.iter();
         all.map(|((vhost, exchange), permission)| (*vhost, &**exchange, permission))
+    }
+
+    /// The rights in virtual hosts younger than this one; all without one.
+    pub(crate) fn permissions_behind(
+        &self,
+        vhost: Option<VhostId>,
+    ) -> impl Iterator<Item = (VhostId, &Permission)> {
+        let first = vhost.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = self.permissions.range((first, Bound::Unbounded));
+        found.map(|(vhost, permission)| (*vhost, permission))
+    }
+
+    /// The restrictions behind that of an exchange in a virtual host; all without one.
+    pub(crate) fn topic_permissions_behind(
+        &self,
+        exchange: Option<(VhostId, Box<str>)>,
+    ) -> impl Iterator<Item = (VhostId, &str, &TopicPermission)> {
+        let first = exchange.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = self.topic_permissions.range((first, Bound::Unbounded));
+        found.map(|((vhost, exchange), permission)| (*vhost, &**exchange, permission))
     }
 
     /// Sets the rights in a virtual host.

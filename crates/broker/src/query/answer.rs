@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, QueueId, ShardId};
 
+use super::RightsPlace;
 use super::figures::Figures;
 use crate::refusal::Refusal;
 use crate::traffic::{QueueTraffic, Talk};
@@ -29,10 +30,10 @@ pub enum Answer {
     Vhosts(Part<VhostRow, String>),
     /// Users.
     Users(Part<UserRow, String>),
-    /// Permissions: all of a user, or none.
-    Permissions(Part<PermissionRow, String>),
-    /// Topic permissions: all of a user, or none.
-    TopicPermissions(Part<TopicPermissionRow, String>),
+    /// Permissions.
+    Permissions(Part<PermissionRow, RightsPlace>),
+    /// Topic permissions.
+    TopicPermissions(Part<TopicPermissionRow, RightsPlace>),
     /// Whether there are a user and a virtual host of the names that were asked for.
     Known {
         /// Whether there is the user.

@@ -4,6 +4,7 @@ use super::Accounts;
 use crate::permission::{Permission, TopicPermission};
 use crate::user::User;
 use crate::vhost::VhostInfo;
+use alloc::boxed::Box;
 use core::ops::Bound;
 use lepus_base::VhostId;
 
@@ -51,6 +52,26 @@ impl Accounts {
     ) -> impl Iterator<Item = (&'a VhostInfo, &'a str, &'a TopicPermission)> {
         let own = user.topic_permissions();
         own.map(|(vhost, exchange, permission)| (&self.vhosts[&vhost], exchange, permission))
+    }
+
+    /// As [`Accounts::permissions_of`], those in virtual hosts younger than this one; all without one.
+    pub fn permissions_behind<'a>(
+        &'a self,
+        user: &'a User,
+        vhost: Option<VhostId>,
+    ) -> impl Iterator<Item = (&'a VhostInfo, &'a Permission)> {
+        let found = user.permissions_behind(vhost);
+        found.map(|(vhost, permission)| (&self.vhosts[&vhost], permission))
+    }
+
+    /// As [`Accounts::topic_permissions_of`], those behind that of an exchange in a virtual host; all without one.
+    pub fn topic_permissions_behind<'a>(
+        &'a self,
+        user: &'a User,
+        exchange: Option<(VhostId, Box<str>)>,
+    ) -> impl Iterator<Item = (&'a VhostInfo, &'a str, &'a TopicPermission)> {
+        let found = user.topic_permissions_behind(exchange);
+        found.map(|(vhost, exchange, permission)| (&self.vhosts[&vhost], exchange, permission))
     }
 
     /// All permissions by user, then by age of the virtual host: user, virtual host, patterns.

@@ -5,8 +5,8 @@
 //! what it looks at, and no index by name is needed. Whoever asks puts the rows in order.
 
 use crate::figures::Figures;
-use lepus_base::ShardId;
-use lepus_broker::query::{NAMES_MAX, Names, PLACES_MAX, Page, Part};
+use lepus_base::{ShardId, VhostId};
+use lepus_broker::query::{NAMES_MAX, Names, PLACES_MAX, Page, Part, Rights, RightsPlace};
 use lepus_broker::{Answer, Query};
 use lepus_management::table::{Row, part};
 use serde_json::{Value, json};
@@ -143,9 +143,41 @@ pub fn users(figures: &Figures, request: &Value) -> Result<Value, String> {
     })
 }
 
+/// One part of a list of what users may do, of what is behind the place that `request` gives.
+fn by_right<R: Row>(
+    figures: &Figures,
+    request: &Value,
+    query: fn(Rights) -> Query,
+    rows_of: fn(Answer) -> Option<Part<R, RightsPlace>>,
+) -> Result<Value, String> {
+    let (rows, next) = in_steps(Some(rights_place(&request["from"])), |after| {
+        let rights = Rights { after, limit: NAMES_MAX };
+        let found = told(request, figures.ask_one(ShardId(0), query(rights))?, rows_of)?;
+        Ok((found.rows, found.next.map(Some)))
+    })?;
+    Ok(part(&rows, &rights_json(next.flatten().as_ref())))
+}
+
+/// A place in a list of what users may do, as a list's next part is asked for.
+fn rights_json(place: Option<&RightsPlace>) -> Value {
+    let Some(RightsPlace { user, right }) = place else { return Value::Null };
+    match right {
+        Some((vhost, exchange)) => json!({"user": user, "vhost": vhost.0, "exchange": exchange}),
+        None => json!({"user": user}),
+    }
+}
+
+/// The opposite of [`rights_json`].
+fn rights_place(from: &Value) -> Option<RightsPlace> {
+    let vhost = from["vhost"].as_u64().and_then(|vhost| u32::try_from(vhost).ok()).map(VhostId);
+    let exchange = from["exchange"].as_str().unwrap_or_default();
+    let right = vhost.map(|vhost| (vhost, exchange.to_owned()));
+    Some(RightsPlace { user: from["user"].as_str()?.to_owned(), right })
+}
+
 /// Permissions.
 pub fn permissions(figures: &Figures, request: &Value) -> Result<Value, String> {
-    by_name(figures, request, Query::Permissions, |answer| match answer {
+    by_right(figures, request, Query::Permissions, |answer| match answer {
         Answer::Permissions(found) => Some(found),
         _ => None,
     })
@@ -153,7 +185,7 @@ pub fn permissions(figures: &Figures, request: &Value) -> Result<Value, String> 
 
 /// Topic permissions.
 pub fn topic_permissions(figures: &Figures, request: &Value) -> Result<Value, String> {
-    by_name(figures, request, Query::TopicPermissions, |answer| match answer {
+    by_right(figures, request, Query::TopicPermissions, |answer| match answer {
         Answer::TopicPermissions(found) => Some(found),
         _ => None,
     })
@@ -188,6 +220,17 @@ mod tests {
             (at, answers) = (next, answers + 1);
         }
         assert_eq!((asked, answers), (1_000, 4));
+    }
+
+    #[test]
+    fn a_place_among_rights_comes_back_as_it_was_told() {
+        let user = || "u\"1".to_owned();
+        let right = |exchange: &str| Some((VhostId(7), exchange.to_owned()));
+        for right in [None, right(""), right("x")] {
+            let place = RightsPlace { user: user(), right };
+            assert_eq!(rights_place(&rights_json(Some(&place))), Some(place));
+        }
+        assert_eq!(rights_place(&rights_json(None)), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use lepus_base::Rng;
 use lepus_broker::directory::{Directory, Request, VhostRef};
-use lepus_broker::query::{Names, Page, Part};
+use lepus_broker::query::{Names, Page, Part, Rights};
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
 use lepus_broker::{Answer, Query};
@@ -157,7 +157,7 @@ fn question(number: usize) -> Query {
         5 => Query::Bindings { vhost, page },
         6 => Query::Vhosts(names),
         7 => Query::Users(names),
-        8 => Query::Permissions(names),
+        8 => Query::Permissions(Rights { after: None, limit: names.limit }),
         _ => Query::Known { user: "guest".to_owned(), vhost },
     }
 }
@@ -175,7 +175,7 @@ fn fits(query: &Query, answer: &Answer) -> bool {
         (Query::Bindings { page, .. }, Answer::Bindings(part)) => is_part(part, page),
         (Query::Vhosts(names), Answer::Vhosts(part)) => part.rows.len() <= names.limit,
         (Query::Users(names), Answer::Users(part)) => part.rows.len() <= names.limit,
-        (Query::Permissions(_), Answer::Permissions(_)) => true,
+        (Query::Permissions(rights), Answer::Permissions(part)) => part.rows.len() <= rights.limit,
         (Query::Known { .. }, Answer::Known { user, vhost }) => *user && *vhost,
         _ => false,
     }
