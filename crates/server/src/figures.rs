@@ -92,11 +92,7 @@ impl Figures {
     /// # Errors
     /// When a shard does not answer within some seconds or the broker stops.
     pub fn ask_all(&self, query: &Query) -> Result<Vec<Answer>, String> {
-        let begin = |shard| self.commands.begin(ShardId(shard), query.clone());
-        let answers = (0..self.commands.shards()).map(begin).collect::<Result<Vec<_>, _>>();
-        let answers = answers.map_err(|stopped| stopped.to_string())?;
-        let receive = |(shard, answer)| receive(ShardId(shard), &answer);
-        (0..).zip(answers).map(receive).collect()
+        self.commands.wait_all(query, ANSWER_TIMEOUT).map_err(|error| error.to_string())
     }
 
     /// Asks one shard.
@@ -104,8 +100,7 @@ impl Figures {
     /// # Errors
     /// As with [`Figures::ask_all`].
     pub fn ask_one(&self, shard: ShardId, query: Query) -> Result<Answer, String> {
-        let answer = self.commands.begin(shard, query).map_err(|stopped| stopped.to_string())?;
-        receive(shard, &answer)
+        self.commands.wait(shard, query, ANSWER_TIMEOUT).map_err(|error| error.to_string())
     }
 
     /// Addresses in the memory of each shard: of its broker, of what it allocates now and of its stack.
@@ -116,7 +111,7 @@ impl Figures {
         let locate = |shard| self.commands.locate(ShardId(shard));
         let answers = (0..self.commands.shards()).map(locate).collect::<Result<Vec<_>, _>>();
         let answers = answers.map_err(|stopped| stopped.to_string())?;
-        (0..).zip(answers).map(|(shard, answer)| receive(ShardId(shard), &answer)).collect()
+        (0..).zip(answers).map(|(shard, answer)| receive(shard, &answer)).collect()
     }
 
     fn collect_anew(&self) -> Result<Snapshot, String> {
@@ -183,8 +178,8 @@ impl Figures {
 }
 
 /// The answer of a shard, once it is there.
-fn receive<T>(shard: ShardId, answer: &Receiver<T>) -> Result<T, String> {
-    answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| format!("shard {} does not answer", shard.0))
+fn receive<T>(shard: u16, answer: &Receiver<T>) -> Result<T, String> {
+    answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| format!("shard {shard} does not answer"))
 }
 
 fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {

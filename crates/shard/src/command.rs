@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use lepus_base::ShardId;
 use lepus_mesh::Post;
@@ -45,6 +46,42 @@ impl fmt::Display for Stopped {
 }
 
 impl std::error::Error for Stopped {}
+
+/// Why there is no answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The shard is gone, or went before it answered.
+    Stopped(ShardId),
+    /// None came for so long. What was asked for may still be carried out.
+    TooLate(ShardId, Duration),
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unanswered::Stopped(shard) => {
+                write!(f, "shard {} does not answer: {Stopped}", shard.0)
+            }
+            Unanswered::TooLate(shard, limit) => {
+                write!(f, "shard {} does not answer within {limit:?}", shard.0)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// Waits for what a shard answers, for so long at most.
+fn receive<T>(
+    shard: ShardId,
+    answer: &mpsc::Receiver<T>,
+    limit: Duration,
+) -> Result<T, Unanswered> {
+    answer.recv_timeout(limit).map_err(|error| match error {
+        mpsc::RecvTimeoutError::Disconnected => Unanswered::Stopped(shard),
+        mpsc::RecvTimeoutError::Timeout => Unanswered::TooLate(shard, limit),
+    })
+}
 
 /// Sends commands to shards. Cheap to clone, usable from any thread.
 pub struct Commands<C: Core> {
@@ -112,26 +149,35 @@ impl<C: Core> Commands<C> {
         Ok(answer)
     }
 
-    /// Asks the shard and waits for the answer. Never to be called by a shard.
+    /// Asks the shard and waits for the answer, for so long at most. Never to be called by a shard.
     ///
     /// # Errors
-    /// When the shard is gone or goes without an answer.
-    pub fn wait(&self, shard: ShardId, query: C::Query) -> Result<C::Answer, Stopped> {
-        self.begin(shard, query)?.recv().map_err(|_| Stopped)
+    /// When the shard is gone or goes without an answer, or the answer does not come in time.
+    pub fn wait(
+        &self,
+        shard: ShardId,
+        query: C::Query,
+        limit: Duration,
+    ) -> Result<C::Answer, Unanswered> {
+        let answer = self.begin(shard, query).map_err(|Stopped| Unanswered::Stopped(shard))?;
+        receive(shard, &answer, limit)
     }
 
-    /// Asks all shards at the same time and waits for all: one answer per shard, in their order. Never to be
-    /// called by a shard.
+    /// Asks all shards at the same time and waits for all, for each so long at most: one answer per shard, in their
+    /// order. Never to be called by a shard.
     ///
     /// # Errors
-    /// When a shard is gone.
-    pub fn wait_all(&self, query: &C::Query) -> Result<Vec<C::Answer>, Stopped>
+    /// As with [`Commands::wait`], for the first shard that does not answer.
+    pub fn wait_all(&self, query: &C::Query, limit: Duration) -> Result<Vec<C::Answer>, Unanswered>
     where
         C::Query: Clone,
     {
-        let begin = |shard| self.begin(ShardId(shard), query.clone());
-        let answers = (0..self.shards()).map(begin).collect::<Result<Vec<_>, _>>()?;
-        answers.into_iter().map(|answer| answer.recv().map_err(|_| Stopped)).collect()
+        let begin = |shard| {
+            let answer = self.begin(shard, query.clone());
+            answer.map(|answer| (shard, answer)).map_err(|Stopped| Unanswered::Stopped(shard))
+        };
+        let answers = (0..self.shards()).map(ShardId).map(begin).collect::<Result<Vec<_>, _>>()?;
+        answers.into_iter().map(|(shard, answer)| receive(shard, &answer, limit)).collect()
     }
 
     /// Asks a shard for addresses in its memory: of its core, of what it allocates now and of its stack.

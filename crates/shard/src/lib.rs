@@ -26,7 +26,7 @@ pub mod tls;
 mod wiring;
 
 pub use clock::Clock;
-pub use command::{Commands, Stopped};
+pub use command::{Commands, Stopped, Unanswered};
 pub use connection::{Arrival, Parcel};
 pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
 pub use idle::IdlePreset;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use lepus_base::{ConnectionId, Now};
 use lepus_mesh::Bell;
 use lepus_reactor::{Reactor, Readiness, Socket, Token};
-use lepus_shard::{Arrival, Commands, PeerInfo, Shard, Turn, Wiring};
+use lepus_shard::{Arrival, Commands, PeerInfo, Shard, Turn, Unanswered, Wiring};
 
 use crate::core::*;
 
@@ -517,4 +517,28 @@ fn between_two_commands_everybody_else_is_served() {
         assert_eq!(count.load(Ordering::Relaxed), turn);
         assert!(bench.shard.bell().is_posted(), "it does not sleep before the next");
     }
+}
+
+#[test]
+fn whoever_waits_for_an_answer_waits_for_so_long_at_most() {
+    let mut bench = Bench::new();
+    let (commands, id) = (bench.wiring.commands.clone(), lepus_base::ShardId(0));
+    // The shard makes no turn meanwhile: it is stuck, as far as others see.
+    let version = || commands.wait(id, EchoQuery::Version, Duration::ZERO);
+    let late = Unanswered::TooLate(id, Duration::ZERO);
+    assert_eq!(version(), Err(late));
+    assert_eq!(commands.wait_all(&EchoQuery::Version, Duration::ZERO), Err(late));
+    assert_eq!(late.to_string(), "shard 0 does not answer within 0ns");
+    // It answers later, and nobody takes that amiss.
+    bench.turn();
+    bench.turn();
+    let answer = commands.begin(id, EchoQuery::Version).unwrap();
+    bench.turn();
+    assert_eq!(answer.try_recv(), Ok(EchoAnswer::Version(id, 0)));
+    drop(bench);
+    assert_eq!(version(), Err(Unanswered::Stopped(id)));
+    assert_eq!(
+        version().unwrap_err().to_string(),
+        "shard 0 does not answer: the broker has stopped"
+    );
 }

@@ -13,6 +13,9 @@ use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Running, Runti
 
 use peer::{Peer, Seen};
 
+/// Longer than a shard ever takes to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 fn start(shards: u16) -> Running<Broker> {
     let (notices, _log) = lepus_shard::notices(|_| false);
     let clock = Clock::start();
@@ -169,7 +172,14 @@ fn an_exclusive_queue_dies_with_its_connection() {
             Answer::Figures(figures) => figures.holdings.queues,
             other => panic!("{other:?}"),
         };
-        if commands.wait_all(&Query::Figures).unwrap().iter().map(queues).sum::<u64>() == 0 {
+        if commands
+            .wait_all(&Query::Figures, ANSWER_TIMEOUT)
+            .unwrap()
+            .iter()
+            .map(queues)
+            .sum::<u64>()
+            == 0
+        {
             break;
         }
     }

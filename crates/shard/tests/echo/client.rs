@@ -10,6 +10,9 @@ use lepus_shard::{
 
 use crate::core::{EchoAnswer, EchoCore, EchoQuery, WHERE, frame};
 
+/// Longer than a shard ever takes to answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 pub type Running = lepus_shard::Running<EchoCore>;
 
 pub fn config(shards: u16) -> (Config<String>, NoticeReader<String>) {
@@ -103,7 +106,7 @@ pub fn finish(running: Running) {
 
 /// The sum of what all shards answer.
 pub fn sum(running: &Running, query: &EchoQuery) -> u64 {
-    let answers = running.commands().wait_all(query).unwrap();
+    let answers = running.commands().wait_all(query, ANSWER_TIMEOUT).unwrap();
     let count = |answer| match answer {
         EchoAnswer::Count(count) => count,
         other => panic!("{other:?}"),

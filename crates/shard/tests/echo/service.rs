@@ -4,9 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use lepus_base::ShardId;
-use lepus_shard::Notice;
+use lepus_shard::{Notice, Unanswered};
 
-use crate::client::{Client, await_closed, config, finish, start, start_with};
+use crate::client::{ANSWER_TIMEOUT, Client, await_closed, config, finish, start, start_with};
 use crate::core::*;
 
 #[test]
@@ -218,17 +218,18 @@ fn connections_are_spread_and_the_limit_holds() {
 fn commands_and_questions_reach_their_shard() {
     let running = start(2);
     let commands = running.commands();
-    let versions = commands.wait_all(&EchoQuery::Version).unwrap();
+    let versions = commands.wait_all(&EchoQuery::Version, ANSWER_TIMEOUT).unwrap();
     let of = |shard| EchoAnswer::Version(ShardId(shard), 0);
     assert_eq!(versions, [of(0), of(1)]);
     // The answer comes later, from another shard.
-    let answer = commands.wait(ShardId(1), EchoQuery::Far).unwrap();
+    let answer = commands.wait(ShardId(1), EchoQuery::Far, ANSWER_TIMEOUT).unwrap();
     assert_eq!(answer, EchoAnswer::Text("answer of 0 to 1".to_owned()));
     let places = commands.locate(ShardId(1)).unwrap().recv().unwrap();
     assert!(places.iter().all(|address| *address != 0));
-    assert!(commands.wait(ShardId(2), EchoQuery::Version).is_err());
+    let version = |shard| commands.wait(shard, EchoQuery::Version, ANSWER_TIMEOUT);
+    assert_eq!(version(ShardId(2)), Err(Unanswered::Stopped(ShardId(2))));
     finish(running);
-    assert!(commands.wait(ShardId(0), EchoQuery::Version).is_err());
+    assert_eq!(version(ShardId(0)), Err(Unanswered::Stopped(ShardId(0))));
 }
 
 #[test]

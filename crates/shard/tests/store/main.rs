@@ -15,6 +15,9 @@ use lepus_shard::{
     Transport,
 };
 
+/// Longer than a shard ever takes to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// An empty directory, removed in the end.
 struct Scratch(PathBuf);
 
@@ -93,7 +96,7 @@ fn read(stream: &mut TcpStream, count: usize) -> Vec<u8> {
 /// What a shard keeps.
 fn kept(running: &Running<StoreCore>, shard: u16) -> Vec<u8> {
     loop {
-        match running.commands().wait(ShardId(shard), StoreQuery::Kept).unwrap() {
+        match running.commands().wait(ShardId(shard), StoreQuery::Kept, ANSWER_TIMEOUT).unwrap() {
             StoreAnswer::Kept(Some(kept)) => return kept,
             StoreAnswer::Kept(None) => {}
             other => panic!("{other:?}"),
@@ -118,7 +121,7 @@ fn what_was_confirmed_is_there_after_an_orderly_end() {
     assert_eq!((report.cut, report.unclosed), (0, 0));
 
     let running = start(&scratch.0, 1);
-    let answer = running.commands().wait(ShardId(0), StoreQuery::WasClean).unwrap();
+    let answer = running.commands().wait(ShardId(0), StoreQuery::WasClean, ANSWER_TIMEOUT).unwrap();
     assert_eq!(answer, StoreAnswer::WasClean(true));
     assert!(kept(&running, 0) == text);
     running.stop();
@@ -192,7 +195,7 @@ fn a_core_that_cannot_be_made_stops_the_start_and_says_why() {
     // The others ended in order.
     std::fs::remove_file(scratch.0.join("log-00000002")).unwrap();
     let running = start(&scratch.0, 3);
-    let clean = running.commands().wait_all(&StoreQuery::WasClean).unwrap();
+    let clean = running.commands().wait_all(&StoreQuery::WasClean, ANSWER_TIMEOUT).unwrap();
     let was_clean = &StoreAnswer::WasClean(true);
     assert_eq!((&clean[0], &clean[2]), (was_clean, was_clean));
     running.stop();
