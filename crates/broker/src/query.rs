@@ -35,14 +35,15 @@ pub enum Query {
     Alive,
     /// The shard's totals: [`Answer::Figures`].
     Figures,
-    /// Queues of a virtual host whose home is the shard: [`Answer::Queues`] or [`Answer::NoVhost`].
+    /// Queues of a virtual host whose home is the shard: [`Answer::Queues`] or [`Answer::NoVhost`]. One that moves while
+    /// shards are asked one by one is told by two of them or by none.
     Queues {
         /// Name of the virtual host.
         vhost: String,
         /// Which of them.
         page: Page,
     },
-    /// Connections of the shard: [`Answer::Connections`].
+    /// Connections of the shard: [`Answer::Connections`]. With moves as for queues.
     Connections(Page),
     /// Exchanges of a virtual host: [`Answer::Exchanges`] or [`Answer::NoVhost`].
     Exchanges {
@@ -113,8 +114,8 @@ pub enum Query {
     },
 }
 
-/// Which part of a list by place is meant. Where something is does not change while it is there, so all parts
-/// together have it once; they are in no particular order.
+/// Which part of a list by place is meant. Where something is does not change while it is on the shard, so all parts of
+/// one shard together have it once; they are in no particular order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// The first place to look at.

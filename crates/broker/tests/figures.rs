@@ -295,6 +295,36 @@ fn a_list_of_rights_goes_on_behind_what_is_gone() {
     assert_eq!(part(next), (Vec::new(), None));
 }
 
+/// What a list over all shards cannot promise: whoever puts it together keeps one row of a name.
+#[test]
+fn what_moves_between_two_parts_of_a_list_is_told_twice_or_not_at_all() {
+    let world = World::new(2);
+    let channel = world.channel(0);
+    for name in ["to and fro", "stays"] {
+        channel.declare(name);
+        world.move_queue(name, 0);
+    }
+    let names = |shard| {
+        let page = Page { from: 0, limit: PLACES_MAX };
+        match world.ask(shard, Query::Queues { vhost: "/".to_owned(), page }) {
+            Answer::Queues(found) => {
+                let mut rows: Vec<_> = found.rows.into_iter().map(|row| row.name).collect();
+                rows.sort();
+                rows
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(names(0), ["stays", "to and fro"]);
+    world.move_queue("to and fro", 1);
+    assert_eq!(names(1), ["to and fro"], "for the second time");
+    // A queue is left where it is for a while.
+    world.advance(60_000);
+    assert_eq!(names(0), ["stays"]);
+    world.move_queue("to and fro", 0);
+    assert_eq!(names(1), [""; 0], "nowhere in this list");
+}
+
 #[test]
 fn lists_tell_what_there_is() {
     let world = World::new(1);

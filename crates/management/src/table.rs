@@ -23,6 +23,9 @@ pub trait Row {
     const COLUMNS: &'static [&'static str];
     /// Where the rows belong.
     const ORDER: Order;
+    /// So many of the first columns are of one row only at any time; 0 where any two rows may be the same. Two rows that
+    /// have them in common are one, met twice: what it is of moved while it was listed.
+    const NAMED_BY: usize = 0;
 
     /// The row's values, one for each column.
     fn values(&self) -> Value;
@@ -33,12 +36,16 @@ pub trait Row {
     }
 }
 
-/// A part of a table, which goes on at `next` unless that is null: `columns`, `rows`, `next`, and `sorted_by` or
-/// `order` where whoever puts the parts together has to put the rows in order.
+/// A part of a table, which goes on at `next` unless that is null: `columns`, `rows`, `next`, `sorted_by` or `order`
+/// where whoever puts the parts together has to put the rows in order, and `named_by` where the later of two rows counts
+/// that have so many columns in common.
 #[must_use]
 pub fn part<R: Row>(rows: &[R], next: &Value) -> Value {
     let values: Vec<Value> = rows.iter().map(Row::values).collect();
     let mut part = json!({"columns": R::COLUMNS, "rows": values, "next": next});
+    if R::NAMED_BY > 0 {
+        part["named_by"] = json!(R::NAMED_BY);
+    }
     match R::ORDER {
         Order::Given => {}
         Order::Columns(count) => part["sorted_by"] = json!(count),
@@ -62,6 +69,7 @@ impl Row for QueueRow {
         "shard",
     ];
     const ORDER: Order = Order::Columns(4);
+    const NAMED_BY: usize = 1;
 
     fn values(&self) -> Value {
         json!([
@@ -105,6 +113,7 @@ impl Row for ExchangeRow {
     const COLUMNS: &'static [&'static str] =
         &["name", "type", "durable", "auto_delete", "internal"];
     const ORDER: Order = Order::Columns(4);
+    const NAMED_BY: usize = 1;
 
     fn values(&self) -> Value {
         json!([self.name, self.kind, self.durable, self.auto_delete, self.internal])
@@ -193,6 +202,12 @@ mod tests {
             if let Order::Columns(count) = R::ORDER {
                 assert!(count <= R::COLUMNS.len());
             }
+            let named_by = (R::NAMED_BY > 0).then_some(R::NAMED_BY);
+            assert_eq!(
+                part::<R>(&[], &Value::Null).get("named_by"),
+                named_by.map(|n| json!(n)).as_ref()
+            );
+            assert!(R::NAMED_BY <= R::COLUMNS.len());
         }
         let text = String::new;
         check(&BindingRow {

@@ -2,6 +2,7 @@
 
 use super::{ANSWER_BYTES_MAX, PATIENCE_SECONDS};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -137,7 +138,8 @@ fn exchange(
 }
 
 /// Like [`ask`], following `next` until a table is complete; other answers come as they are. Rows whose
-/// order the broker leaves open are put in that of their first columns.
+/// order the broker leaves open are put in that of their first columns, and of those that are of one thing, met twice,
+/// the last is kept.
 ///
 /// # Errors
 /// As with [`ask`].
@@ -168,6 +170,11 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
         numbered.dedup_by_key(|(number, _)| *number);
         rows.extend(numbered.into_iter().map(|(_, row)| row));
     }
+    if let Some(columns) = whole.get("named_by").and_then(Value::as_u64)
+        && let Some(rows) = whole["rows"].as_array_mut()
+    {
+        keep_last(rows, columns as usize);
+    }
     if let Some(columns) = whole.get("sorted_by").and_then(Value::as_u64)
         && let Some(rows) = whole["rows"].as_array_mut()
     {
@@ -180,9 +187,21 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
     if let Some(object) = whole.as_object_mut() {
         object.remove("next");
         object.remove("sorted_by");
+        object.remove("named_by");
         object.remove("order");
     }
     Ok(whole)
+}
+
+/// Keeps the last of rows that have so many of their first columns in common.
+fn keep_last(rows: &mut Vec<Value>, columns: usize) {
+    let mut met = HashSet::new();
+    let mut name = |row: &Value| {
+        let columns: Vec<&Value> = (0..columns).map(|at| &row[at]).collect();
+        met.insert(json!(columns).to_string())
+    };
+    let mut is_last: Vec<bool> = rows.iter().rev().map(&mut name).collect();
+    rows.retain(|_| is_last.pop().unwrap_or(true));
 }
 
 #[cfg(test)]

@@ -22,6 +22,13 @@ fn handler() -> Arc<Handler> {
             Ok(json!({"columns": ["name", "n"], "rows": rows, "next": (from == 0).then_some(1),
                 "sorted_by": 2}))
         }
+        // `b` is met twice, as when it moves to a shard that is listed later.
+        Some("moving") => {
+            let from = request["from"].as_u64().unwrap_or(0);
+            let rows = [json!([["b", 0], ["a", 0]]), json!([["c", 1], ["b", 1]])];
+            Ok(json!({"columns": ["name", "shard"], "rows": rows[from as usize],
+                "next": (from == 0).then_some(1), "sorted_by": 1, "named_by": 1}))
+        }
         _ => Err("no such order".to_owned()),
     })
 }
@@ -67,6 +74,16 @@ fn rows_whose_order_is_open_are_sorted_when_all_are_there() {
     let table = ask_table(&path, &json!({"order": "unsorted"})).unwrap();
     let rows = json!([["a", 8], ["a", 9], ["b", 0], ["b", 1], ["c", 0], ["c", 0]]);
     assert_eq!(table, json!({"columns": ["name", "n"], "rows": rows}));
+}
+
+#[test]
+fn what_moves_while_it_is_listed_is_told_once_where_it_was_met_last() {
+    let root = Scratch::new("control-moving");
+    let path = root.path().join("control.sock");
+    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let table = ask_table(&path, &json!({"order": "moving"})).unwrap();
+    let rows = json!([["a", 0], ["b", 1], ["c", 1]]);
+    assert_eq!(table, json!({"columns": ["name", "shard"], "rows": rows}));
 }
 
 #[test]
