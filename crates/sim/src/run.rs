@@ -563,8 +563,10 @@ impl Run {
         Err("the shards do not come to rest".into())
     }
 
-    /// While nothing is to be done nobody waits for what is over, and what is counted is there.
-    fn check_quiet(&self) -> Verdict {
+    /// While nothing is to be done nobody waits for what is over, what is counted is there, and questions are
+    /// answered.
+    fn check_quiet(&mut self) -> Verdict {
+        self.operator.check_asked()?;
         let mut wrong = self.shards.overdue();
         wrong.extend(self.shards.miscounted());
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
@@ -627,6 +629,7 @@ impl Run {
             return Ok(());
         }
         self.check_excess()?;
+        self.check_answered()?;
         for actor in self.actors.iter().filter(|actor| actor.standing == Standing::Open) {
             if let Some(text) = actor.unanswered() {
                 return Err(format!("{text}, though all listen; {}", self.describe(actor.name)));
@@ -729,6 +732,7 @@ impl Run {
         self.settle_in_time()?;
         self.relieve()?;
         self.oracle.check_presumed()?;
+        self.check_answered()?;
         for actor in &self.actors {
             if let Some(text) = actor.unanswered() {
                 return Err(format!("{text}; {}", self.describe(actor.name)));

@@ -380,6 +380,7 @@ impl Run {
         }
         // Who is refused for the disk hears it in this life.
         self.hear_operator()?;
+        self.operator.lose_answers();
         for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
             peer.wire.cut();
             peer.ended = true;

@@ -1,5 +1,8 @@
 //! An operator who changes users, virtual hosts and permissions: what was answered is there after
 //! every end of the process, and of what was asked and not answered all or nothing.
+//!
+//! Everything that is asked is answered while the process lives: a question when everything is quiet at the
+//! latest, a change once the disk is well and everything is quiet.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -13,6 +16,7 @@ use lepus_broker::{Answer, Query};
 
 use super::{Run, trace};
 use crate::actor::Verdict;
+use crate::shards::Shards;
 
 /// How the operator's users and virtual hosts are called.
 const PREFIX: &str = "op-";
@@ -134,13 +138,83 @@ impl Accounts {
 pub(super) struct Operator {
     /// What is there for certain.
     sure: Accounts,
-    /// What was asked for and not answered yet, or refused because of the disk: it may be there
-    /// after the end of the process.
-    open: Option<(Wish, mpsc::Receiver<Answer>)>,
+    /// What was asked for and not answered yet, or refused because of the disk, and then without an answer
+    /// to wait for: it may be there after the end of the process.
+    open: Option<(Wish, Option<mpsc::Receiver<Answer>>)>,
     wishes: u64,
-    /// What was asked and not answered yet.
-    asked: Option<(Query, mpsc::Receiver<Answer>)>,
+    asked: Option<Asked>,
     questions: usize,
+}
+
+/// A question of which nobody has heard the answer.
+#[derive(Debug)]
+struct Asked {
+    query: Query,
+    waits: mpsc::Receiver<Answer>,
+    answer: Option<Answer>,
+}
+
+impl Operator {
+    /// The answer to the last question is taken, if it is there.
+    fn take_answer(&mut self) -> Verdict {
+        let Some(Asked { query, waits, answer }) = &mut self.asked else { return Ok(()) };
+        if answer.is_none() {
+            match waits.try_recv() {
+                Ok(given) => *answer = Some(given),
+                Err(mpsc::TryRecvError::Empty) => {}
+                Err(mpsc::TryRecvError::Disconnected) => {
+                    return Err(format!("{query:?} is dropped without an answer"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything is quiet: no question is without an answer.
+    pub(super) fn check_asked(&mut self) -> Verdict {
+        self.take_answer()?;
+        match &self.asked {
+            Some(Asked { query, answer: None, .. }) => {
+                Err(format!("{query:?} is not answered, though everything is quiet"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything is quiet and the disk is well: no change is without an answer.
+    fn check_wish(&self) -> Verdict {
+        match &self.open {
+            Some((wish, Some(_))) => {
+                Err(format!("{wish:?} is not answered, though everything is quiet"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The process ends: what it has not answered it never will.
+    pub(super) fn lose_answers(&mut self) {
+        self.asked = None;
+        if let Some((_, answer)) = &mut self.open {
+            *answer = None;
+        }
+    }
+
+    /// The answer to the last question fits, and another one is asked, of each shard in turn.
+    fn ask_something(&mut self, shards: &Shards) -> Verdict {
+        self.take_answer()?;
+        if let Some(Asked { query, answer, .. }) = &self.asked {
+            match answer {
+                None => return Ok(()),
+                Some(answer) if fits(query, answer) => {}
+                Some(answer) => return Err(format!("{query:?} is answered with {answer:?}")),
+            }
+        }
+        self.questions += 1;
+        let query = question(self.questions);
+        let waits = shards.ask((self.questions % shards.len()) as u16, query.clone());
+        self.asked = Some(Asked { query, waits, answer: None });
+        Ok(())
+    }
 }
 
 /// Questions in turn: everything that operators and the server's own threads ask.
@@ -185,7 +259,7 @@ impl Run {
     /// The operator hears the answer to the last wish, or has another one.
     pub(super) fn operate(&mut self) -> Verdict {
         self.hear_operator()?;
-        self.ask_something()?;
+        self.operator.ask_something(&self.shards)?;
         if self.operator.open.is_some() {
             return Ok(());
         }
@@ -193,50 +267,38 @@ impl Run {
         let wish = self.operator.sure.wish(&mut self.rng, self.operator.wishes.to_string());
         trace(format!("an operator asks for {wish:?}"));
         let answer = self.shards.ask(0, Query::Change(wish.request()));
-        self.operator.open = Some((wish, answer));
-        Ok(())
-    }
-
-    /// The answer to the last question fits, and another one is asked, of each shard in turn.
-    fn ask_something(&mut self) -> Verdict {
-        if let Some((query, answer)) = self.operator.asked.take() {
-            match answer.try_recv() {
-                Ok(answer) if !fits(&query, &answer) => {
-                    return Err(format!("{query:?} is answered with {answer:?}"));
-                }
-                // The process that was asked is gone.
-                Ok(_) | Err(mpsc::TryRecvError::Disconnected) => {}
-                Err(mpsc::TryRecvError::Empty) => {
-                    self.operator.asked = Some((query, answer));
-                    return Ok(());
-                }
-            }
-        }
-        self.operator.questions += 1;
-        let query = question(self.operator.questions);
-        let shard = self.operator.questions % self.shards.len();
-        let answer = self.shards.ask(shard as u16, query.clone());
-        self.operator.asked = Some((query, answer));
+        self.operator.open = Some((wish, Some(answer)));
         Ok(())
     }
 
     pub(super) fn hear_operator(&mut self) -> Verdict {
-        let Some((wish, answer)) = &self.operator.open else { return Ok(()) };
-        match answer.try_recv() {
-            Ok(Answer::Changed(Ok(()))) => {
+        let Some((wish, answer)) = &mut self.operator.open else { return Ok(()) };
+        match answer.as_ref().map(mpsc::Receiver::try_recv) {
+            Some(Ok(Answer::Changed(Ok(())))) => {
                 self.operator.sure.apply(wish);
                 self.operator.open = None;
             }
-            Ok(Answer::Changed(Err(refusal))) => {
+            Some(Ok(Answer::Changed(Err(refusal)))) => {
                 let fills = self.plan.disk.as_ref().is_some_and(|disk| disk.fills);
                 if !fills && !self.shards.definitions_failed() {
                     return Err(format!("an operator is refused {wish:?}: {}", refusal.text));
                 }
+                *answer = None;
             }
-            Ok(other) => return Err(format!("{wish:?} is answered with {other:?}")),
-            Err(_) => {}
+            Some(Ok(other)) => return Err(format!("{wish:?} is answered with {other:?}")),
+            Some(Err(mpsc::TryRecvError::Disconnected)) => {
+                return Err(format!("{wish:?} is dropped without an answer"));
+            }
+            Some(Err(mpsc::TryRecvError::Empty)) | None => {}
         }
         Ok(())
+    }
+
+    /// Everything is quiet and the disk is well: whatever was asked is answered.
+    pub(super) fn check_answered(&mut self) -> Verdict {
+        self.hear_operator()?;
+        self.operator.check_asked()?;
+        self.operator.check_wish()
     }
 
     /// What the operator was told is there on every shard, and nothing else.
