@@ -24,6 +24,7 @@
 mod damage;
 mod life;
 mod operator;
+mod question;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -46,6 +47,7 @@ use crate::plan::{Kind, Plan};
 use crate::routing::{self, Destination, Rule};
 use crate::run::life::Lives;
 use crate::run::operator::Operator;
+use crate::run::question::LISTS;
 use crate::shards::Shards;
 use crate::world::{State, World};
 
@@ -217,7 +219,7 @@ fn run_with(
         oracle: Oracle::default(),
         channels: 0,
         lives: Lives::default(),
-        operator: Operator::default(),
+        operator: Operator::new(seed),
         plan,
         rng,
         strain,
@@ -616,6 +618,7 @@ impl Run {
         if let (Some(disk), Some(takes)) = (&mut self.shards.disk, takes) {
             disk.takes = takes;
         }
+        self.operator.check_some_lists(&mut self.shards)?;
         let is_short = |broker: &lepus_broker::Broker| {
             let waiting = &broker.shard.backpressure;
             waiting.blocked().next().is_some() || waiting.is_short_elsewhere()
@@ -767,6 +770,7 @@ impl Run {
         self.release_delayed()?;
         self.relieve()?;
         self.check_accounts()?;
+        self.operator.check_lists(&mut self.shards, 0..LISTS)?;
         self.leave_idle()?;
         let (logs, has_little_room) = (self.logs(), self.has_little_room());
         self.count();

@@ -35,6 +35,8 @@ const LISTENER: SocketAddr =
 /// Copies of messages that one duty cycle may put into queues for each message that it read, and
 /// for as many slices of what takes long.
 const COPIES_AT_ONCE_MAX: u64 = 512;
+/// Rounds after which shards that should come to rest are taken to be stuck in a circle.
+const ROUNDS_MAX: usize = 100_000;
 /// Slices of what takes long that one duty cycle serves at most, all kinds together.
 const SLICES_MAX: u64 = 32;
 
@@ -507,6 +509,26 @@ impl Shards {
         if !seat.more && seat.shard.next_timeout() > self.now.instant {
             seat.asleep = seat.bell.fall_asleep();
         }
+    }
+
+    /// Runs shards and disk until nothing is to be done; nobody says a word meanwhile.
+    ///
+    /// # Errors
+    /// When that does not come to an end.
+    pub(crate) fn run_to_rest(&mut self) -> Result<(), String> {
+        for _ in 0..ROUNDS_MAX {
+            let mut quiet = true;
+            for shard in 0..self.len() {
+                if self.is_runnable(shard) {
+                    self.turn(shard);
+                    quiet = false;
+                }
+            }
+            if !self.carry_out() && quiet {
+                return Ok(());
+            }
+        }
+        Err("the shards do not come to rest by themselves".into())
     }
 
     /// The earliest moment at which a shard has something to do by itself.

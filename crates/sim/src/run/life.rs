@@ -25,8 +25,6 @@ pub(super) const IDLE_MILLIS: u64 = 25_000;
 const LETTERS_MILLIS: u64 = 31_000;
 /// Longer than the longest pause before a read that failed is made again, in milliseconds.
 const READS_MILLIS: u64 = 2500;
-/// Rounds after which shards that should come to rest are taken to be stuck in a circle.
-const ROUNDS_MAX: usize = 100_000;
 /// How long connections may take to leave when a process ends in order, and then its logs to
 /// close, in milliseconds.
 const STOP_MILLIS_MAX: u64 = 60_000;
@@ -200,28 +198,11 @@ impl Run {
         Ok(())
     }
 
-    /// Runs shards and disk until both are quiet.
-    fn run_shards(&mut self) -> Verdict {
-        for _ in 0..ROUNDS_MAX {
-            let mut quiet = true;
-            for shard in 0..self.shards.len() {
-                if self.shards.is_runnable(shard) {
-                    self.shards.turn(shard);
-                    quiet = false;
-                }
-            }
-            if !self.shards.carry_out() && quiet {
-                return Ok(());
-            }
-        }
-        Err("the shards do not come to rest by themselves".into())
-    }
-
     /// Time passes without a word from clients, and everything that becomes due happens. What had
     /// left a queue before that does not come back.
     pub(super) fn rest(&mut self) -> Verdict {
         trace(format!("{FORGETTING_MILLIS} ms pass in peace"));
-        self.run_shards()?;
+        self.shards.run_to_rest()?;
         let gone = self.oracle.gone();
         self.pass_quietly(FORGETTING_MILLIS)?;
         self.listen_to_log()?;
@@ -237,7 +218,7 @@ impl Run {
     fn pass_quietly(&mut self, millis: u64) -> Verdict {
         let end = self.shards.now().instant + Duration::from_millis(millis);
         loop {
-            self.run_shards()?;
+            self.shards.run_to_rest()?;
             let next = self.shards.next_timeout();
             if next > end {
                 break;
@@ -245,7 +226,7 @@ impl Run {
             self.shards.set_time(next);
         }
         self.shards.set_time(end);
-        self.run_shards()
+        self.shards.run_to_rest()
     }
 
     /// Whether logs may lack segments although the disk has space for them.
@@ -306,7 +287,7 @@ impl Run {
             plan.faults = Faults::default();
             plan.slow_max = Duration::ZERO;
         }
-        self.run_shards()?;
+        self.shards.run_to_rest()?;
         self.recover_space()?;
         self.recover_reads()?;
         if let Some(plan) = &mut self.plan.disk {
@@ -487,7 +468,7 @@ impl Run {
             disk.disk.faults = Faults::default();
             disk.disk.outage = Outage::default();
         }
-        self.run_shards()?;
+        self.shards.run_to_rest()?;
         if met_outage {
             // What could not be made is tried again after a while, and nobody is answered before.
             self.pass_quietly(super::ROOM_MILLIS)?;

@@ -5,21 +5,25 @@
 //! latest, a change once the disk is well and everything is quiet.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc;
 
 use lepus_base::Rng;
 use lepus_broker::directory::{Directory, Request, VhostRef};
-use lepus_broker::query::{Names, Page, Part, Rights};
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
 use lepus_broker::{Answer, Query};
 
+use super::question::{self, LISTS, Listing, fits};
 use super::{Run, trace};
 use crate::actor::Verdict;
 use crate::shards::Shards;
 
 /// How the operator's users and virtual hosts are called.
 const PREFIX: &str = "op-";
+
+/// Lists that are asked for at once in the middle of a run.
+const LISTS_AT_ONCE: u64 = 3;
 
 /// One change that the operator asks for. The last part is what makes it differ from others.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ enum Wish {
     DeleteVhost(String),
     Permit(String, String, String),
     Forbid(String, String),
+    /// The exchange comes before what makes it differ.
+    Restrict(String, String, String, String),
 }
 
 impl Wish {
@@ -56,6 +62,13 @@ impl Wish {
             Wish::Forbid(user, vhost) => {
                 Request::ClearPermission { user, vhost: VhostRef::Name(vhost.into()) }
             }
+            Wish::Restrict(user, vhost, exchange, mark) => Request::SetTopicPermission {
+                user,
+                vhost: VhostRef::Name(vhost.into()),
+                exchange,
+                write: mark.clone(),
+                read: mark,
+            },
         }
     }
 }
@@ -66,6 +79,7 @@ struct Accounts {
     users: BTreeMap<String, String>,
     vhosts: BTreeMap<String, String>,
     permissions: BTreeMap<(String, String), String>,
+    restrictions: BTreeMap<(String, String, String), String>,
 }
 
 impl Accounts {
@@ -85,6 +99,12 @@ impl Accounts {
                 found.permissions.insert(key, permission.read.text().to_owned());
             }
         }
+        for (user, vhost, exchange, permission) in directory.accounts().topic_permissions() {
+            if user.starts_with(PREFIX) {
+                let key = (user.to_owned(), vhost.name.to_string(), exchange.to_owned());
+                found.restrictions.insert(key, permission.read.text().to_owned());
+            }
+        }
         found
     }
 
@@ -96,6 +116,7 @@ impl Accounts {
             Wish::DeleteUser(name) => {
                 self.users.remove(&name);
                 self.permissions.retain(|(user, _), _| *user != name);
+                self.restrictions.retain(|(user, ..), _| *user != name);
             }
             Wish::PutVhost(name, mark) => {
                 self.vhosts.insert(name, mark);
@@ -103,12 +124,16 @@ impl Accounts {
             Wish::DeleteVhost(name) => {
                 self.vhosts.remove(&name);
                 self.permissions.retain(|(_, vhost), _| *vhost != name);
+                self.restrictions.retain(|(_, vhost, _), _| *vhost != name);
             }
             Wish::Permit(user, vhost, mark) => {
                 self.permissions.insert((user, vhost), mark);
             }
             Wish::Forbid(user, vhost) => {
                 self.permissions.remove(&(user, vhost));
+            }
+            Wish::Restrict(user, vhost, exchange, mark) => {
+                self.restrictions.insert((user, vhost, exchange), mark);
             }
         }
     }
@@ -134,8 +159,10 @@ impl Accounts {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Operator {
+    /// Decides what is asked, apart from everything else that a seed decides.
+    rng: Rng,
     /// What is there for certain.
     sure: Accounts,
     /// What was asked for and not answered yet, or refused because of the disk, and then without an answer
@@ -143,21 +170,33 @@ pub(super) struct Operator {
     open: Option<(Wish, Option<mpsc::Receiver<Answer>>)>,
     wishes: u64,
     asked: Option<Asked>,
-    questions: usize,
 }
 
 /// A question of which nobody has heard the answer.
 #[derive(Debug)]
 struct Asked {
     query: Query,
+    shard: u16,
+    /// What has been said so far, if it is for a part of a list that is asked for to its end.
+    listing: Option<Listing>,
     waits: mpsc::Receiver<Answer>,
     answer: Option<Answer>,
 }
 
 impl Operator {
+    pub(super) fn new(seed: u64) -> Operator {
+        Operator {
+            rng: Rng::new(seed ^ 0x6f70_6572_6174_6f72),
+            sure: Accounts::default(),
+            open: None,
+            wishes: 0,
+            asked: None,
+        }
+    }
+
     /// The answer to the last question is taken, if it is there.
     fn take_answer(&mut self) -> Verdict {
-        let Some(Asked { query, waits, answer }) = &mut self.asked else { return Ok(()) };
+        let Some(Asked { query, waits, answer, .. }) = &mut self.asked else { return Ok(()) };
         if answer.is_none() {
             match waits.try_recv() {
                 Ok(given) => *answer = Some(given),
@@ -199,59 +238,85 @@ impl Operator {
         }
     }
 
-    /// The answer to the last question fits, and another one is asked, of each shard in turn.
+    /// The answer to the last question fits, and another one is asked: for the next part of the list, or anything.
     fn ask_something(&mut self, shards: &Shards) -> Verdict {
         self.take_answer()?;
-        if let Some(Asked { query, answer, .. }) = &self.asked {
-            match answer {
-                None => return Ok(()),
-                Some(answer) if fits(query, answer) => {}
-                Some(answer) => return Err(format!("{query:?} is answered with {answer:?}")),
+        if let Some(Asked { answer: None, .. }) = &self.asked {
+            return Ok(());
+        }
+        if let Some(Asked { query, shard, listing, answer: Some(answer), .. }) = self.asked.take() {
+            if !fits(&query, &answer) {
+                return Err(format!("{query:?} is answered with {answer:?}"));
+            }
+            if let Some(mut listing) = listing {
+                match listing.go_on(&query, &answer) {
+                    Some(next) => return self.ask(shards, shard, next, Some(listing)),
+                    None => listing.check(shards, &query)?,
+                }
             }
         }
-        self.questions += 1;
-        let query = question(self.questions);
-        let waits = shards.ask((self.questions % shards.len()) as u16, query.clone());
-        self.asked = Some(Asked { query, waits, answer: None });
+        let shard = self.rng.below(shards.len() as u64) as u16;
+        if self.rng.chance(1, 2) {
+            let kind = self.rng.below(LISTS);
+            let query = question::list(kind, &mut self.rng);
+            let listing = Listing::begin(shards, shard, &query);
+            return self.ask(shards, shard, query, Some(listing));
+        }
+        let query = question::any(&mut self.rng);
+        self.ask(shards, shard, query, None)
+    }
+
+    fn ask(
+        &mut self,
+        shards: &Shards,
+        shard: u16,
+        query: Query,
+        listing: Option<Listing>,
+    ) -> Verdict {
+        let waits = shards.ask(shard, query.clone());
+        self.asked = Some(Asked { query, shard, listing, waits, answer: None });
         Ok(())
     }
-}
 
-/// Questions in turn: everything that operators and the server's own threads ask.
-fn question(number: usize) -> Query {
-    let page = Page { from: number / 16, limit: 1 + number % 5 };
-    let names = Names { after: None, limit: 1 + number % 3 };
-    let vhost = "/".to_owned();
-    match number % 10 {
-        0 => Query::Figures,
-        1 => Query::Alive,
-        2 => Query::Queues { vhost, page },
-        3 => Query::Connections(page),
-        4 => Query::Exchanges { vhost, page },
-        5 => Query::Bindings { vhost, page },
-        6 => Query::Vhosts(names),
-        7 => Query::Users(names),
-        8 => Query::Permissions(Rights { after: None, limit: names.limit }),
-        _ => Query::Known { user: "guest".to_owned(), vhost },
+    /// Everything is quiet: a few lists say what there is.
+    pub(super) fn check_some_lists(&mut self, shards: &mut Shards) -> Verdict {
+        let first = self.rng.below(LISTS);
+        self.check_lists(shards, first..first + LISTS_AT_ONCE)
     }
-}
 
-/// Whether an answer fits its question: of its kind, and with no more than was asked for.
-fn fits(query: &Query, answer: &Answer) -> bool {
-    fn is_part<T>(part: &Part<T, usize>, page: &Page) -> bool {
-        part.rows.len() <= page.limit && part.next.is_none_or(|next| next > page.from)
+    /// The same of lists of these kinds.
+    pub(super) fn check_lists(&mut self, shards: &mut Shards, kinds: Range<u64>) -> Verdict {
+        for kind in kinds {
+            let mut query = question::list(kind % LISTS, &mut self.rng);
+            let shard = self.rng.below(shards.len() as u64) as u16;
+            trace(format!("{query:?} is asked of shard {shard} to its end"));
+            let mut listing = Listing::begin(shards, shard, &query);
+            loop {
+                let waits = shards.ask(shard, query.clone());
+                shards.run_to_rest()?;
+                let answer = waits.try_recv().map_err(|_| format!("{query:?} is not answered"))?;
+                if !fits(&query, &answer) {
+                    return Err(format!("{query:?} is answered with {answer:?}"));
+                }
+                match listing.go_on(&query, &answer) {
+                    Some(next) => query = next,
+                    None => break,
+                }
+            }
+            listing.check_all(shards, &query)?;
+        }
+        Ok(())
     }
-    match (query, answer) {
-        (Query::Figures, Answer::Figures(_)) | (Query::Alive, Answer::Alive) => true,
-        (Query::Queues { page, .. }, Answer::Queues(part)) => is_part(part, page),
-        (Query::Connections(page), Answer::Connections(part)) => is_part(part, page),
-        (Query::Exchanges { page, .. }, Answer::Exchanges(part)) => is_part(part, page),
-        (Query::Bindings { page, .. }, Answer::Bindings(part)) => is_part(part, page),
-        (Query::Vhosts(names), Answer::Vhosts(part)) => part.rows.len() <= names.limit,
-        (Query::Users(names), Answer::Users(part)) => part.rows.len() <= names.limit,
-        (Query::Permissions(rights), Answer::Permissions(part)) => part.rows.len() <= rights.limit,
-        (Query::Known { .. }, Answer::Known { user, vhost }) => *user && *vhost,
-        _ => false,
+
+    /// Some wishes for permissions are for topic permissions instead.
+    fn vary(&mut self, wish: Wish) -> Wish {
+        match wish {
+            Wish::Permit(user, vhost, mark) if self.rng.chance(1, 2) => {
+                let exchange = format!("x{}", self.rng.below(3));
+                Wish::Restrict(user, vhost, exchange, mark)
+            }
+            other => other,
+        }
     }
 }
 
@@ -265,6 +330,7 @@ impl Run {
         }
         self.operator.wishes += 1;
         let wish = self.operator.sure.wish(&mut self.rng, self.operator.wishes.to_string());
+        let wish = self.operator.vary(wish);
         trace(format!("an operator asks for {wish:?}"));
         let answer = self.shards.ask(0, Query::Change(wish.request()));
         self.operator.open = Some((wish, Some(answer)));
