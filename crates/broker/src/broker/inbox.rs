@@ -243,6 +243,33 @@ impl Broker {
             Mail::Govern { consumer, queue, on } => {
                 self.home().govern(now, consumer, queue, on, out);
             }
+            Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
+            Mail::Answer { origin, result } => self.pass_answer(now, origin, result, out),
+            about_moves @ (Mail::MoveBarrier { .. }
+            | Mail::MovePassed { .. }
+            | Mail::DetachConsumers { .. }
+            | Mail::ConsumersDetached { .. }
+            | Mail::ConnectionStays { .. }
+            | Mail::QueueLeaves { .. }
+            | Mail::QueueQuiet { .. }
+            | Mail::QueueUndecided { .. }
+            | Mail::QueueStays { .. }
+            | Mail::QueueArrives { .. }
+            | Mail::ConnectionGone(_)) => self.on_mail_of_moves(now, from, about_moves, out),
+            of_shards @ (Mail::Short(_)
+            | Mail::LogLags(_)
+            | Mail::WantMemory { .. }
+            | Mail::ReturnMemory { .. }
+            | Mail::MemoryLent { .. }
+            | Mail::ConnectionCounted { .. }
+            | Mail::ChannelsCounted { .. }
+            | Mail::CloseConnection { .. }) => self.on_mail_of_shards(now, from, of_shards, out),
+        }
+    }
+
+    /// What is said of connections and queues on their way to other shards.
+    fn on_mail_of_moves(&mut self, now: Now, from: ShardId, mail: Mail, out: &mut Outbox) {
+        match mail {
             Mail::MoveBarrier { connection, number } => {
                 self.move_barrier(from, connection, number, out);
             }
@@ -263,6 +290,17 @@ impl Broker {
             Mail::QueueArrives { queue, cargo } => {
                 self.home().queue_arrives(now, from, queue, *cargo, out)
             }
+            Mail::ConnectionGone(id) => {
+                self.homes.remote.windows.remove(&id);
+                self.homes.remote.detached.retain(|detached| *detached != id);
+            }
+            other => panic!("{other:?} is not about a move"),
+        }
+    }
+
+    /// What shards tell each other of what they have and what they lack.
+    fn on_mail_of_shards(&mut self, now: Now, from: ShardId, mail: Mail, out: &mut Outbox) {
+        match mail {
             Mail::Short(shortage) => {
                 self.shard.backpressure.set_shortage_of(from, shortage);
             }
@@ -278,15 +316,10 @@ impl Broker {
             Mail::ChannelsCounted { user, channels } => {
                 self.connections.user_channels.set_elsewhere(&user, from, channels);
             }
-            Mail::ConnectionGone(id) => {
-                self.homes.remote.windows.remove(&id);
-                self.homes.remote.detached.retain(|detached| *detached != id);
-            }
-            Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
-            Mail::Answer { origin, result } => self.pass_answer(now, origin, result, out),
             Mail::CloseConnection { connection, text } => {
                 self.close_connection(now, connection, &text, out);
             }
+            other => panic!("{other:?} is not between shards"),
         }
     }
 }

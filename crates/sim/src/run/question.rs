@@ -171,7 +171,7 @@ impl Entries {
                 Answer::Queues(part(queues))
             }
             Query::Connections(_) => {
-                let connections = broker.edge.connections.iter();
+                let connections = broker.connections.all.iter();
                 Answer::Connections(part(connections.map(|(_, connection)| ConnectionRow {
                     id: connection.id,
                     peer: connection.peer.address.clone(),
