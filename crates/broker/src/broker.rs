@@ -6,31 +6,20 @@
 //! [`Broker::work`] once a cycle, and [`Broker::flush`] at its end. Every call may push effects
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
-mod answer;
 mod backpressure;
-mod dead_letters;
 mod definitions;
-mod delayed;
 mod departures;
 mod dispatch;
-mod effort;
 mod hand_over;
 mod inbox;
-mod jobs;
-mod journal;
 mod lifecycle;
-mod limits;
-mod loans;
 mod memory;
 mod migrations;
 mod overdue;
 mod owners;
-mod parcels;
 mod query;
 mod recovery;
 mod sequencer;
-mod timers;
-mod traffic;
 
 pub use hand_over::Traveller;
 

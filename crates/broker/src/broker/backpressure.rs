@@ -1,11 +1,14 @@
-//! Who is made to wait, and who goes on: what the owners of a shard know, put together once a turn.
-
-use lepus_base::Now;
+//! Once a turn: who has room again, in memory, mail and logs.
 
 use crate::backpressure::Cause;
 use crate::broker::Broker;
+use crate::jobs::Job;
+use crate::journal::Journal;
+use crate::mail::ChannelRef;
 use crate::mail::{Mail, Shortage};
 use crate::outbox::Outbox;
+use alloc::vec::Vec;
+use lepus_base::Now;
 
 impl Broker {
     /// Reads publishers again when memory or mail has room.
@@ -62,5 +65,31 @@ impl Broker {
         self.home().enqueue_postponed(now, out);
         self.end_lost_publishers(now, out);
         self.give_jobs_room(now, out);
+    }
+
+    /// Lets jobs go on that waited for room in their logs, as far as there is some, and ends what clients
+    /// that are gone wait for.
+    pub(crate) fn give_jobs_room(&mut self, now: Now, out: &mut Outbox) {
+        let (directory, delayed, postponed) =
+            (&self.directory, &self.homes.delayed, &self.homes.postponed);
+        let is_moving = !self.homes.migrations.is_idle();
+        let is_behind = |job: &Job, journal: &mut Journal| {
+            job.waits_for_others(directory, delayed, journal) || postponed.has_from(job.channel())
+        };
+        let mut lost = self.shard.jobs.give_room(is_moving, &mut self.journal, is_behind);
+        lost.retain(|channel| self.connections.is_lost(channel.connection));
+        for channel in lost {
+            self.session().end_lost(now, channel, out);
+        }
+    }
+
+    /// Publishes of clients that are gone wait for room: whoever said more behind one waits for nothing any more.
+    pub(crate) fn end_lost_publishers(&mut self, now: Now, out: &mut Outbox) {
+        let near: Vec<ChannelRef> = self.homes.postponed.near().collect();
+        for channel in near {
+            if self.connections.is_lost(channel.connection) {
+                self.session().end_lost(now, channel, out);
+            }
+        }
     }
 }

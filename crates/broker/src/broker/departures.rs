@@ -1,4 +1,4 @@
-//! How connections go to other shards: who is asked and told on the way.
+//! Connections on their way to other shards.
 
 use crate::backpressure::Cause;
 use crate::broker::Broker;

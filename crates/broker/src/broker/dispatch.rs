@@ -1,5 +1,4 @@
-//! From a session's events to what carries them out: channel state, parked frames,
-//! transactions, and the decision to hand a connection over.
+//! What was parked behind a question is handled once that is answered.
 
 use crate::backpressure::Cause;
 use crate::broker::Broker;

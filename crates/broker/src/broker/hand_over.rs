@@ -1,5 +1,4 @@
-//! Connections between two shards: those that are free to go when they say what they want, and those whose departure is
-//! done.
+//! Connections change hands between shards.
 
 use crate::broker::Broker;
 use crate::connection::Connection;

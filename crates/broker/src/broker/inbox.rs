@@ -1,16 +1,15 @@
-//! What mail from other shards means.
-
-use alloc::vec::Vec;
-
-use lepus_base::{Now, QueueId, ShardId};
+//! Mail, from other shards and from one owner of this shard to another: to whom each piece goes.
 
 use crate::broker::Broker;
 use crate::channel::Target;
+use crate::mail::Origin;
 use crate::mail::{ChannelRef, Command, LETTERS_CONNECTION, Mail, MailBatch, Step, Terms};
 use crate::message::{Incoming, packed};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::postponed::{Few, Part, Postponed, Waits};
+use crate::refusal::Refusal;
+use lepus_base::{Now, QueueId, ShardId};
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -143,16 +142,6 @@ impl Broker {
             out.mail[home.index()].items.push(Mail::Command { from, queue, command });
         }
         None
-    }
-
-    /// Publishes of clients that are gone wait for room: whoever said more behind one waits for nothing any more.
-    pub(crate) fn end_lost_publishers(&mut self, now: Now, out: &mut Outbox) {
-        let near: Vec<ChannelRef> = self.homes.postponed.near().collect();
-        for channel in near {
-            if self.connections.is_lost(channel.connection) {
-                self.session().end_lost(now, channel, out);
-            }
-        }
     }
 
     /// A question from a channel of another shard, once all that the channel published before is
@@ -320,6 +309,27 @@ impl Broker {
                 self.close_connection(now, connection, &text, out);
             }
             other => panic!("{other:?} is not between shards"),
+        }
+    }
+
+    /// The directory's answer to whoever asked it.
+    pub(crate) fn pass_answer(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        result: Result<Option<QueueId>, Refusal>,
+        out: &mut Outbox,
+    ) {
+        match (origin, result) {
+            (Origin::Home { queue, .. }, Ok(_)) => self.home().deletion_over(queue, out),
+            (Origin::Home { queue, .. }, Err(refusal)) => {
+                self.home().deletion_refused(now, queue, &refusal, out);
+            }
+            (Origin::Migration { .. }, Ok(_)) => {}
+            (Origin::Migration { queue, .. }, Err(_)) => {
+                self.home().migration_refused(now, queue, out)
+            }
+            (origin, result) => self.session().on_answer(now, origin, result, out),
         }
     }
 }

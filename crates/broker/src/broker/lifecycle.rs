@@ -1,11 +1,12 @@
-//! How connections and channels begin and end.
-
-use lepus_base::{ConnectionId, Now};
+//! Connections end at an operator's word, and all at the end of a run.
 
 use crate::broker::Broker;
+use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Asked, Closing, State};
+use lepus_base::ShardId;
+use lepus_base::{ConnectionId, Now};
 
 impl Broker {
     /// Closes one connection for a reason of the operator's, here or should it come here: to be
@@ -44,5 +45,17 @@ impl Broker {
             "broker forced connection closure with reason 'shutdown'",
             out,
         );
+    }
+
+    /// Closes connections that opened on several shards at once and are too many, the newest first.
+    pub(crate) fn close_surplus(&mut self, now: Now, out: &mut Outbox) {
+        while let Some((connection, text)) = self.connections.census.next_surplus(&self.directory) {
+            // It may be between two shards.
+            out.tell_others(ShardId(0), || Mail::CloseConnection {
+                connection,
+                text: text.as_str().into(),
+            });
+            self.close_connection(now, connection, &text, out);
+        }
     }
 }

@@ -1,16 +1,17 @@
-//! The memory of a shard as a whole, brought up to date once a turn; and what happens to those who need more than there
-//! is in the middle of a message.
-
-use lepus_base::{Now, QueueId};
+//! The memory of a shard as a whole and its timers, once a turn.
 
 use crate::broker::Broker;
 use crate::idle_tables::IDLE_INTERVAL;
 use crate::mail::MailBatch;
 use crate::outbox::Outbox;
 use crate::timers::Timer;
+use lepus_base::{Now, QueueId};
 
 /// A queue's tables of fewer bytes are left as they are.
 pub(crate) const SPARE_BYTES: usize = 512;
+
+/// Timers that may be there for nothing before they are swept out.
+pub(crate) const IDLE_TIMERS_MAX: usize = 4096;
 
 impl Broker {
     /// Brings the sums of tables up to date at the end of a cycle: those of queues that were used, and
@@ -65,5 +66,28 @@ impl Broker {
             + self.homes.delayed.memory_bytes();
         let counted = shard.connection_bytes + shard.queue_bytes + shard.log_bytes;
         shard.memory() - counted + connections + homes + dead + logs
+    }
+
+    /// Sweeps out the timers of connections and queues that are gone, when they are many.
+    pub(crate) fn sweep_timers(&mut self) {
+        let (connections, homes) = (&self.connections.all, &self.homes.queues);
+        let awaited = connections.len() + homes.len();
+        if self.shard.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
+            return;
+        }
+        self.shard.timers.sweep(|at, timer| match timer {
+            Timer::Connection(slot, id) => connections
+                .get(slot as usize)
+                .is_some_and(|connection| connection.id == id && connection.armed == at),
+            Timer::Queue(slot, id) => {
+                homes.get(slot as usize).is_some_and(|home| home.id == id && home.is_armed_for(at))
+            }
+            Timer::Letters(_)
+            | Timer::Looks
+            | Timer::Oldest
+            | Timer::UnreadReplies
+            | Timer::Trim
+            | Timer::Tables => true,
+        });
     }
 }

@@ -1,5 +1,4 @@
-//! Acknowledgements in a row, of deliveries of one queue: channel and queue are looked up once for
-//! all of them, and the queue delivers what it has room for after the last.
+//! Acknowledgements in a row at their queue, which delivers what it has room for after the last.
 
 use crate::session::amqp::Repeats;
 use lepus_base::Now;

@@ -1,11 +1,12 @@
-//! Who is made to wait, and who goes on: what the owners of a shard know, put together once a turn.
+//! What queues and dead letters wait for in the logs, and what the log lines say of a shortage.
 
-use lepus_base::{QueueId, ShardId};
-
+use crate::alarm::Usage;
 use crate::homes::HomeSide;
 use crate::journal::Left;
 use crate::mail::Mail;
 use crate::outbox::Outbox;
+use lepus_base::Now;
+use lepus_base::{QueueId, ShardId};
 
 impl HomeSide<'_> {
     /// Tells the other shards when a log here begins to lag, and when it has caught up: their clients publish to it,
@@ -73,5 +74,21 @@ impl HomeSide<'_> {
             self.homes.postponed.look_anew(all, commits);
             self.shard.jobs.look_anew(all, commits);
         }
+    }
+
+    /// Tells the log when something became short, or has room again.
+    pub(crate) fn tell_shortage(&mut self, now: Now, out: &mut Outbox) {
+        let shortage = self.shard.backpressure.shortage();
+        if !self.shard.alarm.must_tell(now, shortage) {
+            return;
+        }
+        let store = self.shard.settings.store.as_ref();
+        let usage = Usage {
+            used: self.shard.memory(),
+            limit: self.shard.loan.bytes,
+            journal: &self.journal,
+            segment_bytes: store.map_or(0, |store| store.template.segment_bytes as usize),
+        };
+        self.shard.alarm.tell(now, shortage, &usage, out);
     }
 }

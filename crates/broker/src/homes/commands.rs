@@ -1,22 +1,16 @@
-//! Queues at their home: commands from channels near and far, deliveries, timers, and the queues' end.
-
-use alloc::format;
-
-use lepus_base::{ConnectionId, Instant, Now, QueueId};
+//! What a queue is asked by channels near and far; its deliveries and its timer.
 
 use crate::delivery::QueueSink;
-use crate::directory::{QueueInfo, Request};
 use crate::home::Home;
 use crate::homes::HomeSide;
-use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
+use crate::mail::{ChannelRef, Command, Mail, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;
-use crate::outbox::{Outbox, Severity};
-use crate::queue::{
-    Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, NoSink, Outcome, Queue, command,
-};
+use crate::outbox::Outbox;
+use crate::queue::{Get, Got, NO_SLOT, NoSink, Outcome, Queue, command};
 use crate::refusal::{Refusal, RefusalKind};
-use crate::remote::RemoteConsumer;
+use alloc::format;
+use lepus_base::{Instant, Now, QueueId};
 
 /// Deliveries made in one go before other work gets its turn.
 pub(crate) const DISPATCH_BUDGET: usize = 256;
@@ -276,71 +270,6 @@ impl HomeSide<'_> {
         None
     }
 
-    pub(crate) fn subscribe(
-        &mut self,
-        now: Now,
-        from: ChannelRef,
-        slot: u32,
-        consumer: Consumer,
-        governed: bool,
-        out: &mut Outbox,
-    ) -> Option<u32> {
-        let home = &mut self.homes.queues[slot as usize];
-        let id = home.id;
-        home.queue.apply(now, command::Touch {}, &mut NoSink);
-        let (key, shard) = (consumer.key, consumer.shard);
-        match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
-            Ok(handle) => {
-                if shard != self.shard.id {
-                    if let Some(before) = self.homes.remote.consumers.get(&key) {
-                        // One of its name has yet to be told that its queue is gone.
-                        self.forget_remote(key, before.queue, out);
-                    }
-                    let remote = RemoteConsumer {
-                        queue: id,
-                        handle,
-                        shard,
-                        governed,
-                        credit: 0,
-                        wanted: false,
-                        place: None,
-                    };
-                    self.homes.remote.consumers.insert(key, remote);
-                }
-                self.shard.reply(from, id, Reply::Subscribed { handle, slot }, out);
-                Some(slot)
-            }
-            Err(_) => {
-                let text = format!("{} in exclusive use", self.directory.describe_queue(id));
-                let refusal = Refusal::new(RefusalKind::AccessRefused, text);
-                self.shard.reply(from, id, Reply::Refused(refusal), out);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn cancel(
-        &mut self,
-        now: Now,
-        from: ChannelRef,
-        slot: u32,
-        key: ConsumerKey,
-        handle: ConsumerHandle,
-        out: &mut Outbox,
-    ) -> Option<u32> {
-        let id = self.homes.queues[slot as usize].id;
-        self.forget_remote(key, id, out);
-        let home = &mut self.homes.queues[slot as usize];
-        home.queue.apply(now, command::Cancel { handle }, &mut NoSink);
-        home.note(slot, &mut self.shard);
-        if home.queue.auto_delete_due() && !home.awaits_deletion() {
-            self.delete_home(slot, Some((from, Reply::Cancelled)), out);
-            return None;
-        }
-        self.shard.reply(from, id, Reply::Cancelled, out);
-        Some(slot)
-    }
-
     pub(crate) fn get(
         &mut self,
         now: Now,
@@ -434,93 +363,6 @@ impl HomeSide<'_> {
         }
     }
 
-    /// Asks the directory to delete a queue; `answer` is given once it is gone.
-    pub(crate) fn delete_home(
-        &mut self,
-        slot: u32,
-        answer: Option<(ChannelRef, Reply)>,
-        out: &mut Outbox,
-    ) {
-        let home = &mut self.homes.queues[slot as usize];
-        let id = home.id;
-        home.begin_deletion(answer);
-        let origin = Origin::Home { shard: self.shard.id, queue: id };
-        self.shard.ask_directory(origin, Request::DeleteQueue { id }, out);
-    }
-
-    /// The directory refuses to delete a queue whose home is here: it stays. One that is due to go
-    /// by itself goes later.
-    pub(crate) fn deletion_refused(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        refusal: &Refusal,
-        out: &mut Outbox,
-    ) {
-        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
-        let home = &mut self.homes.queues[slot as usize];
-        let Some(dying) = home.end_deletion(now) else { return };
-        let text =
-            format!("{} stays for now: {}", self.directory.describe_queue(queue), refusal.text);
-        out.log(Severity::Warning, "queue-not-deleted", text);
-        for (to, reply) in dying.answers {
-            // Who cancelled the last consumer has done that.
-            let is_done = reply == Reply::Cancelled;
-            let reply = if is_done { reply } else { Reply::Refused(refusal.clone()) };
-            self.shard.reply(to, queue, reply, out);
-        }
-        for from in dying.commands {
-            self.shard.reply(from, queue, Reply::Refused(refusal.clone()), out);
-        }
-        self.list_work(slot);
-        self.pump(now, slot, out);
-    }
-
-    /// The directory deleted a queue whose home is here. Where its bindings go in slices, who deleted
-    /// it hears that after the last: [`Broker::deletion_over`].
-    pub(crate) fn home_deleted(
-        &mut self,
-        now: Now,
-        info: &QueueInfo,
-        goes_in_slices: bool,
-        out: &mut Outbox,
-    ) {
-        let homes = &self.homes.queues;
-        let Some(slot) = self.homes.slots.remove(info.id, |slot| homes[slot as usize].id) else {
-            // What goes to one that is yet to come waits for room in the own log, and so does what is passed on to
-            // another shard.
-            return self.home_left(info.id, 0, info.home == self.shard.id);
-        };
-        let mut home = self.homes.queues.remove(slot as usize);
-        self.shard.counters.queues_deleted += 1;
-        self.journal.forget_windows(home.queue.windowed());
-        self.journal.drop_queue(home.log, home.id);
-        self.home_left(home.id, home.log, home.queue.is_durable());
-        self.shard.backpressure.end_disk(info.id);
-        let answers = home.take_answers();
-        let orphans = home.queue.apply(now, command::Delete {}, &mut NoSink).consumers;
-        // They are counted apart.
-        let counted_bytes = home.discount(orphans.memory_bytes(), &mut self.shard);
-        self.homes.working.delete(home.queue, counted_bytes);
-        self.forget_letters(now, info.id);
-        // Who deleted it hears that first, should it consume from it on the same channel.
-        if !goes_in_slices {
-            for (to, reply) in answers {
-                self.shard.reply(to, info.id, reply, out);
-            }
-        } else if !answers.is_empty() {
-            self.homes.leaving.insert(info.id, answers);
-        }
-        self.tell_cancelled(info.id, orphans, out);
-    }
-
-    /// A queue that had its home here is gone with all its bindings.
-    pub(crate) fn deletion_over(&mut self, queue: QueueId, out: &mut Outbox) {
-        for (to, reply) in self.homes.leaving.remove(&queue).unwrap_or_default() {
-            self.shard.reply(to, queue, reply, out);
-        }
-    }
-
     /// A channel settled a delivery of a queue whose home is here.
     pub(crate) fn settle_home(
         &mut self,
@@ -542,101 +384,22 @@ impl HomeSide<'_> {
         Some(home)
     }
 
-    /// The same of one on another shard.
-    pub(crate) fn resume_remote(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        key: ConsumerKey,
-        out: &mut Outbox,
-    ) {
-        if let Some(handle) = self.homes.remote.consumers.get(&key).map(|remote| remote.handle) {
-            self.resume_consumer(now, (queue, u32::MAX), handle, out);
+    /// Lets a queue of this shard rest or go on.
+    pub(crate) fn hold_home(&mut self, now: Now, queue: QueueId, on: bool, out: &mut Outbox) {
+        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
+        let state = &mut self.homes.queues[slot as usize].queue;
+        if on {
+            state.apply(now, command::Hold {}, &mut NoSink);
+        } else {
+            state.apply(now, command::Unhold {}, &mut NoSink);
+            self.pump(now, slot, out);
         }
     }
 
-    pub(crate) fn resume_consumer(
-        &mut self,
-        now: Now,
-        (queue, hint): (QueueId, u32),
-        handle: ConsumerHandle,
-        out: &mut Outbox,
-    ) {
-        let Some(slot) = self.homes.slot_of(queue, hint) else { return };
-        let queue = &mut self.homes.queues[slot as usize].queue;
-        queue.apply(now, command::Resume { handle }, &mut NoSink);
-        self.pump(now, slot, out);
-    }
-
-    /// A consumer on another shard has left its queue, or the queue is gone.
-    pub(crate) fn forget_remote(&mut self, key: ConsumerKey, queue: QueueId, out: &mut Outbox) {
-        // The name may be that of another queue's consumer by now.
-        if self.homes.remote.consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
-            self.return_unused_credit(key, out);
-            self.homes.remote.end_wait(&mut self.shard.backpressure, key);
-            self.homes.remote.consumers.remove(&key);
-        }
-    }
-
-    /// Gives back grants that a consumer on another shard did not use.
-    pub(crate) fn return_unused_credit(&mut self, key: ConsumerKey, out: &mut Outbox) {
-        if let Some(remote) = self.homes.remote.consumers.get_mut(&key)
-            && remote.credit > 0
-        {
-            let credit = core::mem::take(&mut remote.credit);
-            let shard = remote.shard;
-            for _ in 0..credit {
-                out.mail[shard.index()].items.push(Mail::ReturnCredit { to: key });
-            }
-        }
-    }
-
-    /// Credit for one delivery under a channel's global prefetch has come.
-    pub(crate) fn credit_granted(
-        &mut self,
-        now: Now,
-        key: ConsumerKey,
-        queue: QueueId,
-        from: lepus_base::ShardId,
-        out: &mut Outbox,
-    ) {
-        let give_back = Mail::ReturnCredit { to: key };
-        let Some(remote) = self.homes.remote.consumers.get_mut(&key) else {
-            out.mail[from.index()].items.push(give_back);
-            return;
-        };
-        remote.wanted = false;
-        remote.credit += 1;
-        self.resume_remote(now, queue, key, out);
-        // Credit that finds nothing to deliver would starve the channel's other consumers.
-        if let Some(remote) = self.homes.remote.consumers.get_mut(&key)
-            && remote.credit > 0
-        {
-            remote.credit -= 1;
-            out.mail[from.index()].items.push(give_back);
-        }
-    }
-
-    /// A connection of another shard has come to this one.
-    pub(crate) fn connection_came(&mut self, id: ConnectionId) {
-        self.homes.remote.detached.retain(|detached| *detached != id);
-    }
-
-    /// A consumer has come here with its connection, which is in `slot` now. Where its queue is; `None` if that is gone.
-    pub(crate) fn relocate_consumer(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        (key, handle): (ConsumerKey, ConsumerHandle),
-        slot: u32,
-    ) -> Option<u32> {
-        let home = self.homes.slot_of(queue, u32::MAX)?;
-        let relocate = command::Relocate { handle, shard: self.shard.id, slot };
-        if !self.homes.queues[home as usize].queue.apply(now, relocate, &mut NoSink) {
-            return None;
-        }
-        self.homes.remote.end_wait(&mut self.shard.backpressure, key);
-        self.homes.remote.consumers.remove(&key);
-        Some(home)
+    /// A channel ends, and with it its question, if that waits here: it is answered.
+    pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) {
+        let Some(queue) = self.homes.postponed.give_up(from) else { return };
+        let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
+        self.shard.reply(from, queue, Reply::Refused(refusal), out);
     }
 }

@@ -1,4 +1,4 @@
-//! `tx.commit`: what a transaction held is published and settled, whole or in slices.
+//! Whether a transaction has room in the logs as a whole.
 
 use crate::effort::as_queues;
 use crate::homes::HomeSide;

@@ -1,5 +1,4 @@
-//! Messages on their way to queues that cannot have them at once: a slice of the queues at a time, and who goes on
-//! when all have it.
+//! A message for very many queues: a slice of them at a time, here and by mail.
 
 use crate::channel::Target;
 use crate::delivery::is_near;

@@ -1,4 +1,4 @@
-//! What the disk's answers set going: confirms, parked queues, complaints; and what the logs are to be asked.
+//! What the disk's answers set going: queues that waited for a read, and reports of what is durable.
 
 use alloc::format;
 

@@ -1,5 +1,4 @@
-//! The memory of a shard as a whole, brought up to date once a turn; and what happens to those who need more than there
-//! is in the middle of a message.
+//! Tables of queues that were not used give spare room back.
 
 use lepus_base::Now;
 

@@ -1,12 +1,5 @@
 //! How queues go to other shards, and come from them.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::vec::Vec;
-
-use lepus_base::{Now, QueueId, ShardId};
-use lepus_store::disk::LogId;
-
 use crate::home::Home;
 use crate::homes::HomeSide;
 use crate::journal::NO_LOG;
@@ -15,6 +8,11 @@ use crate::migration::{Leaving, MESSAGES_MAX};
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{ConsumerKey, NoSink, command};
 use crate::remote::RemoteConsumer;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+use lepus_base::{Now, QueueId, ShardId};
+use lepus_store::disk::LogId;
 
 impl HomeSide<'_> {
     /// Whether nothing speaks against an order to a queue to go to another shard: it could, and
@@ -91,22 +89,6 @@ impl HomeSide<'_> {
              the disk has its move to another shard"
         );
         out.log(Severity::Error, "queue-undecided", text);
-    }
-
-    /// A channel's global prefetch limit starts or ceases to govern a consumer of another shard.
-    pub(crate) fn govern(
-        &mut self,
-        now: Now,
-        consumer: ConsumerKey,
-        queue: QueueId,
-        on: bool,
-        out: &mut Outbox,
-    ) {
-        if let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) {
-            remote.governed = on;
-            remote.wanted = false;
-            self.resume_remote(now, queue, consumer, out);
-        }
     }
 
     /// Sends a queue of this shard to its new home.

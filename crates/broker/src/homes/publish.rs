@@ -1,4 +1,4 @@
-//! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
+//! A message goes into queues near and far.
 
 pub(crate) mod held;
 pub(crate) mod logged;

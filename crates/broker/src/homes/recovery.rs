@@ -1,4 +1,4 @@
-//! The logs at the start and at the end of a run.
+//! Queues get what their logs had, and leave what they have at the end.
 
 use lepus_base::Now;
 use lepus_store::{Lane, Outline};

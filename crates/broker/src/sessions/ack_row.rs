@@ -1,5 +1,4 @@
-//! Acknowledgements in a row, of deliveries of one queue: channel and queue are looked up once for
-//! all of them, and the queue delivers what it has room for after the last.
+//! Acknowledgements in a row, of deliveries of one queue: the channel is looked up once for all of them.
 
 use crate::outbox::Outbox;
 use crate::session::amqp::Repeats;

@@ -1,11 +1,11 @@
-//! Who is made to wait, and who goes on: what the owners of a shard know, put together once a turn.
-
-use alloc::vec::Vec;
+//! Which connections are not read, or blocked, and when they go on.
 
 use crate::backpressure::Cause;
 use crate::mail::ChannelRef;
+use crate::mail::Shortage;
 use crate::outbox::Outbox;
 use crate::sessions::SessionSide;
+use alloc::vec::Vec;
 
 impl SessionSide<'_> {
     /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
@@ -63,5 +63,52 @@ impl SessionSide<'_> {
         if self.shard.is_mail_full(out) {
             self.connections.pause(&mut self.shard, slot, Cause::Mail, out);
         }
+    }
+
+    /// A turn ends: what came too late for it is read again.
+    pub(crate) fn end_turn(&mut self, out: &mut Outbox) {
+        self.shard.effort.end_turn();
+        let waiting = self.shard.backpressure.end_turn();
+        self.connections.resume_all(&mut self.shard, waiting, Cause::Turn, out);
+    }
+
+    /// A publisher's shard uses more than it has. True where there is more, or where the answer to
+    /// that is to come: until then the publisher is not read.
+    #[cold]
+    pub(crate) fn waits_for_loan(&mut self, slot: u32, out: &mut Outbox) -> bool {
+        self.shard.adjust_loan(out);
+        if self.shard.loan.is_all() {
+            return false;
+        }
+        if self.shard.awaits_loan() {
+            self.connections.pause(&mut self.shard, slot, Cause::Mail, out);
+        }
+        true
+    }
+
+    /// What a shard is short of to which a connection has published.
+    pub(crate) fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
+        let touched = &self.connections.all.get(slot as usize)?.touched;
+        self.shard.backpressure.shortage_among(touched)
+    }
+
+    /// Slows a publisher down when its shard's memory or a mail batch is full.
+    pub(crate) fn press_back(&mut self, slot: u32, out: &mut Outbox) {
+        let is_over = self.shard.memory() > self.shard.loan.bytes;
+        let is_full = is_over && !self.waits_for_loan(slot, out);
+        if is_full {
+            self.shard.backpressure.note_memory_full();
+            self.connections.block(&mut self.shard, slot, Shortage::Memory, out);
+        } else if self.journal.is_short() {
+            self.connections.block(&mut self.shard, slot, Shortage::Disk, out);
+        } else if self.shard.backpressure.is_short_elsewhere()
+            && let Some(shortage) = self.feeds_short_shard(slot)
+        {
+            self.connections.block(&mut self.shard, slot, shortage, out);
+        }
+        if self.journal.is_behind() || self.connections.feeds_lagging_shard(&self.shard, slot) {
+            self.connections.pause(&mut self.shard, slot, Cause::Log, out);
+        }
+        self.press_mail(slot, out);
     }
 }

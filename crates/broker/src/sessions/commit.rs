@@ -1,23 +1,24 @@
-//! `tx.commit`: what a transaction held is published and settled, whole or in slices.
+//! Transactions: begun, rolled back, and committed as a whole or in slices.
 
 use crate::channel::Tx;
+use crate::channel::unacked::Unacked;
+use crate::channel::{At, Pending};
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, as_queues};
+use crate::jobs::Commit;
 use crate::jobs::{Job, Plan, Step, Whole};
 use crate::journal::Need;
 use crate::mail::Mail;
+use crate::mail::{COMMIT_NUMBER, Receipt};
+use crate::outbox::Outbox;
 use crate::publish::Served;
+use crate::refusal::Refusal;
+use crate::refusal::RefusalKind;
+use crate::session::Asked;
+use crate::session::{Answer, Done};
+use crate::sessions::SessionSide;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lepus_base::Now;
-
-use crate::channel::unacked::Unacked;
-use crate::channel::{At, Pending};
-use crate::jobs::Commit;
-use crate::mail::{COMMIT_NUMBER, Receipt};
-use crate::outbox::Outbox;
-use crate::refusal::Refusal;
-use crate::session::Asked;
-use crate::sessions::SessionSide;
 
 impl SessionSide<'_> {
     /// Nothing more of a commit is done.
@@ -67,9 +68,7 @@ impl SessionSide<'_> {
         let number = (COMMIT_NUMBER, COMMIT_NUMBER);
         self.publish_reported(at.channel, number, 1, Receipt::Taken);
     }
-}
 
-impl SessionSide<'_> {
     /// Begins to commit what a channel's transaction held.
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
         self.set_pending(at, Pending::Commit);
@@ -199,5 +198,49 @@ impl SessionSide<'_> {
             }
         }
         result
+    }
+
+    pub(crate) fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
+        let connection = &mut self.connections.all[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        if channel.confirms.is_some() {
+            let text = "cannot switch from confirm to tx mode";
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
+        }
+        channel.tx.get_or_insert_default();
+        self.say(at, &Answer::Done(Done::TxSelected), out);
+        Ok(())
+    }
+
+    pub(crate) fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
+        let connection = &mut self.connections.all[at.slot as usize];
+        let taken = connection
+            .incarnation(at.channel.channel)
+            .and_then(|channel| channel.tx.as_mut())
+            .map(|tx| core::mem::take(&mut **tx));
+        let bytes = taken.as_ref().map_or(0, |tx| tx.bytes);
+        connection.tx_bytes = connection.tx_bytes.saturating_sub(bytes);
+        taken.ok_or_else(|| {
+            let text = "channel is not transactional";
+            Refusal::new(RefusalKind::PreconditionFailed, text)
+        })
+    }
+
+    pub(crate) fn tx_rollback(
+        &mut self,
+        now: Now,
+        at: At,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let tx = self.take_tx(at)?;
+        let held = self.shard.jobs.discard_tx(tx);
+        self.put_back(now, at, held, out);
+        Ok(())
+    }
+
+    pub(crate) fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
+        let tx = self.take_tx(at)?;
+        self.begin_commit(now, at, tx, out);
+        Ok(())
     }
 }

@@ -1,13 +1,7 @@
-//! Operations that take messages out: prefetch, consume, cancel, fetch.
-
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
-
-use lepus_base::{Body, Pool, QueueId, ShardId};
+//! Consumers begin and end, and single messages are fetched.
 
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
-use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
+use crate::channel::{At, Pending, Subscription, Subscriptions};
 use crate::connections::Connections;
 use crate::connections::mark_dirty;
 use crate::mail::consumer_key;
@@ -19,62 +13,106 @@ use crate::queue::{Consumer, Delivery, NO_SLOT, Outcome};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
-use crate::session::{Answer, Consume, Delivered, Done, Source};
+use crate::session::{Answer, Consume, Delivered, Source};
 use crate::sessions::SessionSide;
 use crate::shard::Shard;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use lepus_base::{Body, Pool, QueueId, ShardId};
 
-/// What telling a consumer's home of a limit takes, in steps.
-pub(crate) const GOVERN_STEPS: u32 = 16;
+impl Connections {
+    /// A message fetched with `basic.get` arrives at its channel. True when it is large and goes
+    /// out from the pool, where `stored` has it: then the connection's send buffer has one reference
+    /// that the caller provides.
+    pub(crate) fn got(
+        &mut self,
+        shard: &mut Shard,
+        to: ChannelRef,
+        queue: QueueId,
+        queue_slot: u32,
+        home: ShardId,
+        delivery: Delivery,
+        remaining: u64,
+        view: &MessageView<'_>,
+        stored: Option<(Body, &Pool)>,
+        out: &mut Outbox,
+    ) -> bool {
+        let give_back = Mail::Settle {
+            queue,
+            hint: u32::MAX,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+            outcome: Outcome::Requeue,
+        };
+        let own = shard.id;
+        let Some((slot, connection)) = self.connection(to.connection, u32::MAX) else {
+            if home != own {
+                out.mail[home.index()].items.push(give_back);
+            }
+            return false;
+        };
+        let Some(channel) = connection.incarnation(to.channel) else {
+            if home != own {
+                out.mail[home.index()].items.push(give_back);
+            }
+            return false;
+        };
+        channel.pending = None;
+        channel.last_tag += 1;
+        let tag = channel.last_tag;
+        let no_ack = delivery.slot == NO_SLOT;
+        if !no_ack {
+            channel.unacked.push_fetched(Unacked {
+                tag,
+                queue,
+                queue_slot,
+                home,
+                consumer: NO_CONSUMER,
+                slot: delivery.slot,
+                sequence: delivery.seq,
+            });
+            if channel.unacked.take_resized() {
+                connection.weigh_channel(to.channel);
+            }
+        }
+        let properties = for_client(view.properties, delivery.delivery_count);
+        let properties = properties.as_deref().unwrap_or(view.properties);
+        let redelivered = delivery.redelivered;
+        let delivered = Delivered {
+            source: Source::Get { number: tag, redelivered, remaining },
+            exchange: view.exchange,
+            routing_key: view.routing_key,
+            properties,
+            body: view.body,
+        };
+        let bytes = &mut connection.send.bytes;
+        let large = stored.filter(|_| view.body.len() >= LARGE_BODY_BYTES_MIN);
+        match large {
+            Some((body, pool)) => {
+                connection.session.deliver_head(to.number(), &delivered, bytes);
+                let next = pool.get(body).len() - view.body.len();
+                connection.send.stream(body, next, to.number(), pool);
+            }
+            None => connection.session.deliver(to.number(), &delivered, bytes),
+        }
+        mark_dirty(connection, slot, out);
+        if large.is_none() {
+            shard.effort.spend_on_bytes(view.body.len());
+        }
+        self.unpark(slot, to);
+        let counters = &mut shard.counters;
+        counters.redelivered += u64::from(delivery.redelivered);
+        if no_ack {
+            counters.got_auto_ack += 1;
+        } else {
+            counters.got_manual_ack += 1;
+        }
+        large.is_some()
+    }
+}
 
 impl SessionSide<'_> {
-    /// Limits what is unacknowledged: `(bytes, messages, whether for the whole channel)`, 0 for no limit.
-    pub(crate) fn prefetch(
-        &mut self,
-        at: At,
-        (bytes, limit, is_shared): (u32, u32, bool),
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        if bytes != 0 {
-            let text = format!("prefetch_size!=0 ({bytes})");
-            return Err(Refusal::new(RefusalKind::NotImplemented, text));
-        }
-        let own = self.shard.id;
-        let connection = &mut self.connections.all[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
-        if is_shared {
-            if channel.global.is_none() && limit > 0 {
-                let in_flight = channel.unacked.consumed() as u32;
-                channel.global = Some(Box::new(GlobalPrefetch { in_flight, ..Default::default() }));
-            }
-            if let Some(global) = &mut channel.global {
-                global.limit = limit;
-            }
-            // Those that the limit governs hear that it is lifted when they ask for credit.
-            if limit > 0
-                && let Some(subscriptions) = &mut channel.subscriptions
-            {
-                let key = channel.key;
-                for number in core::mem::take(&mut subscriptions.ungoverned) {
-                    let subscription = &subscriptions.by_number[number as usize];
-                    self.shard.effort.spend(GOVERN_STEPS);
-                    if subscription.home == own {
-                        // Its channel came to the queue.
-                        continue;
-                    }
-                    let consumer = consumer_key(at.channel, key, number);
-                    let mail = Mail::Govern { consumer, queue: subscription.queue, on: true };
-                    out.mail[subscription.home.index()].items.push(mail);
-                }
-            }
-            self.connections.follow_ups.grant(at.slot, at.channel);
-            self.press_mail(at.slot, out);
-        } else {
-            channel.prefetch = limit;
-        }
-        self.say(at, &Answer::Done(Done::PrefetchSet), out);
-        Ok(())
-    }
-
     pub(crate) fn consume(
         &mut self,
         at: At,
@@ -260,134 +298,5 @@ impl SessionSide<'_> {
         self.set_pending(at, Pending::Get { name });
         self.ask_home(at, queue, Command::Get { no_ack }, out);
         Ok(())
-    }
-
-    /// A direct reply arrives at its channel. False when nobody listens there.
-    pub(crate) fn deliver_reply(
-        &mut self,
-        to: ChannelRef,
-        view: &MessageView<'_>,
-        out: &mut Outbox,
-    ) -> bool {
-        let limit = self.shard.limits.unread_bytes_max;
-        let Some((slot, connection)) = self.connections.connection(to.connection, u32::MAX) else {
-            return false;
-        };
-        if connection.send.backlog() > limit {
-            // Replies wait nowhere: who does not read them loses them.
-            self.connections.drop_unread_reply(&mut self.shard, slot, out);
-            return false;
-        }
-        let is_silent = connection.is_silent;
-        let Some(channel) = connection.incarnation(to.channel) else { return false };
-        let Some(tag) = channel.reply_consumer.as_ref().filter(|_| !is_silent) else {
-            return false;
-        };
-        channel.last_tag += 1;
-        let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
-        let shown = for_client(view.properties, 0);
-        let delivered = Delivered {
-            source: Source::Consumer { tag: &tag, number: delivery_tag, redelivered: false },
-            exchange: view.exchange,
-            routing_key: view.routing_key,
-            properties: shown.as_deref().unwrap_or(view.properties),
-            body: view.body,
-        };
-        connection.session.deliver(to.number(), &delivered, &mut connection.send.bytes);
-        mark_dirty(connection, slot, out);
-        self.shard.counters.delivered_auto_ack += 1;
-        self.shard.effort.spend_on_bytes(view.body.len());
-        true
-    }
-}
-
-impl Connections {
-    /// A message fetched with `basic.get` arrives at its channel. True when it is large and goes
-    /// out from the pool, where `stored` has it: then the connection's send buffer has one reference
-    /// that the caller provides.
-    pub(crate) fn got(
-        &mut self,
-        shard: &mut Shard,
-        to: ChannelRef,
-        queue: QueueId,
-        queue_slot: u32,
-        home: ShardId,
-        delivery: Delivery,
-        remaining: u64,
-        view: &MessageView<'_>,
-        stored: Option<(Body, &Pool)>,
-        out: &mut Outbox,
-    ) -> bool {
-        let give_back = Mail::Settle {
-            queue,
-            hint: u32::MAX,
-            slot: delivery.slot,
-            sequence: delivery.seq,
-            outcome: Outcome::Requeue,
-        };
-        let own = shard.id;
-        let Some((slot, connection)) = self.connection(to.connection, u32::MAX) else {
-            if home != own {
-                out.mail[home.index()].items.push(give_back);
-            }
-            return false;
-        };
-        let Some(channel) = connection.incarnation(to.channel) else {
-            if home != own {
-                out.mail[home.index()].items.push(give_back);
-            }
-            return false;
-        };
-        channel.pending = None;
-        channel.last_tag += 1;
-        let tag = channel.last_tag;
-        let no_ack = delivery.slot == NO_SLOT;
-        if !no_ack {
-            channel.unacked.push_fetched(Unacked {
-                tag,
-                queue,
-                queue_slot,
-                home,
-                consumer: NO_CONSUMER,
-                slot: delivery.slot,
-                sequence: delivery.seq,
-            });
-            if channel.unacked.take_resized() {
-                connection.weigh_channel(to.channel);
-            }
-        }
-        let properties = for_client(view.properties, delivery.delivery_count);
-        let properties = properties.as_deref().unwrap_or(view.properties);
-        let redelivered = delivery.redelivered;
-        let delivered = Delivered {
-            source: Source::Get { number: tag, redelivered, remaining },
-            exchange: view.exchange,
-            routing_key: view.routing_key,
-            properties,
-            body: view.body,
-        };
-        let bytes = &mut connection.send.bytes;
-        let large = stored.filter(|_| view.body.len() >= LARGE_BODY_BYTES_MIN);
-        match large {
-            Some((body, pool)) => {
-                connection.session.deliver_head(to.number(), &delivered, bytes);
-                let next = pool.get(body).len() - view.body.len();
-                connection.send.stream(body, next, to.number(), pool);
-            }
-            None => connection.session.deliver(to.number(), &delivered, bytes),
-        }
-        mark_dirty(connection, slot, out);
-        if large.is_none() {
-            shard.effort.spend_on_bytes(view.body.len());
-        }
-        self.unpark(slot, to);
-        let counters = &mut shard.counters;
-        counters.redelivered += u64::from(delivery.redelivered);
-        if no_ack {
-            counters.got_auto_ack += 1;
-        } else {
-            counters.got_manual_ack += 1;
-        }
-        large.is_some()
     }
 }

@@ -1,11 +1,5 @@
 //! Operations on exchanges, queues and bindings.
 
-use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::{String, ToString};
-
-use lepus_base::{QueueId, ShardId};
-
 use crate::binding::Destination;
 use crate::channel::{At, Pending};
 use crate::directory::{Access, Checked, Request, Resource, check_not_default, clean_name};
@@ -18,6 +12,10 @@ use crate::session::{
     Operation,
 };
 use crate::sessions::SessionSide;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use lepus_base::{QueueId, ShardId};
 
 type Outcome = Result<(), Refusal>;
 
@@ -389,5 +387,10 @@ impl SessionSide<'_> {
         {
             channel.last_queue = Some(name.into());
         }
+    }
+
+    /// Asks the home of a queue; the channel's pending question must be set before.
+    pub(crate) fn ask_home(&self, at: At, queue: QueueId, command: Command, out: &mut Outbox) {
+        out.own.push(Mail::Command { from: at.channel, queue, command });
     }
 }

@@ -1,25 +1,22 @@
-//! From a session's events to what carries them out: channel state, parked frames,
-//! transactions, and the decision to hand a connection over.
+//! From what a session reads to what carries it out.
 
+use crate::backpressure::Cause;
+use crate::channel::At;
 use crate::channel::Ending;
+use crate::channel::confirm::Confirms;
 use crate::connection::ConnectionEnd;
 use crate::connections::connection_name;
 use crate::effort::METHOD_STEPS;
-use crate::outbox::{ConnectionSlot, Severity};
-use crate::parked::{self, Parked, park_operation, park_publish};
-use crate::session::{Event, Publish};
-use alloc::format;
-
-use lepus_base::Now;
-
-use crate::backpressure::Cause;
-use crate::channel::confirm::Confirms;
-use crate::channel::{At, Tx};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
+use crate::outbox::{ConnectionSlot, Severity};
+use crate::parked::{self, Parked, park_operation, park_publish};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Asked, Closing, Done, Operation};
+use crate::session::{Event, Publish};
 use crate::sessions::SessionSide;
+use alloc::format;
+use lepus_base::Now;
 
 impl SessionSide<'_> {
     /// What is asked for on no channel.
@@ -97,44 +94,6 @@ impl SessionSide<'_> {
         Ok(())
     }
 
-    pub(crate) fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
-        if channel.confirms.is_some() {
-            let text = "cannot switch from confirm to tx mode";
-            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
-        }
-        channel.tx.get_or_insert_default();
-        self.say(at, &Answer::Done(Done::TxSelected), out);
-        Ok(())
-    }
-
-    pub(crate) fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
-        let taken = connection
-            .incarnation(at.channel.channel)
-            .and_then(|channel| channel.tx.as_mut())
-            .map(|tx| core::mem::take(&mut **tx));
-        let bytes = taken.as_ref().map_or(0, |tx| tx.bytes);
-        connection.tx_bytes = connection.tx_bytes.saturating_sub(bytes);
-        taken.ok_or_else(|| {
-            let text = "channel is not transactional";
-            Refusal::new(RefusalKind::PreconditionFailed, text)
-        })
-    }
-
-    pub(crate) fn tx_rollback(
-        &mut self,
-        now: Now,
-        at: At,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        let tx = self.take_tx(at)?;
-        let held = self.shard.jobs.discard_tx(tx);
-        self.put_back(now, at, held, out);
-        Ok(())
-    }
-
     /// Reads a connection again that was paused for its parked frames, once there are few.
     pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max / 2;
@@ -144,9 +103,7 @@ impl SessionSide<'_> {
             self.connections.resume(&mut self.shard, slot, Cause::Parked, out);
         }
     }
-}
 
-impl SessionSide<'_> {
     /// What a client's bytes meant.
     pub(crate) fn on_event(&mut self, now: Now, slot: u32, event: Event<'_>, out: &mut Outbox) {
         match event {
@@ -336,12 +293,6 @@ impl SessionSide<'_> {
                 Err(Refusal::new(RefusalKind::CommandInvalid, text))
             }
         }
-    }
-
-    pub(crate) fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let tx = self.take_tx(at)?;
-        self.begin_commit(now, at, tx, out);
-        Ok(())
     }
 
     /// Handles the first of what is parked. Returns the bytes it took; `None` when nothing is left.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, Now, QueueId};
 
-use super::answer::return_late;
+use super::deliveries::return_late;
 use crate::channel::{At, Ending, Pending};
 use crate::directory::Request;
 use crate::ends::{End, Parting};

@@ -1,5 +1,4 @@
-//! Messages on their way to queues that cannot have them at once: a slice of the queues at a time, and who goes on
-//! when all have it.
+//! A channel's publish that very many queues get, or that waits for room: the channel publishes nothing meanwhile.
 
 use crate::channel::{At, Pending, Target};
 use crate::delayed::Later;

@@ -1,18 +1,9 @@
-//! Connections between two shards: those that are free to go when they say what they want, and those whose departure is
-//! done.
+//! A connection without state goes to the home of the first queue that it names.
 
-use crate::mail::Attachment;
-use alloc::boxed::Box;
-use alloc::format;
-
-use lepus_base::{Now, ShardId, VhostId};
-
-use crate::connections::connection_name;
 use crate::departure::STAY;
-use crate::outbox::{Outbox, Severity};
-use crate::refusal::{Refusal, RefusalKind};
-use crate::session::{Asked, Closing, Consume, DeclareQueue, Event, Incoming, Operation, Publish};
+use crate::session::{Consume, DeclareQueue, Event, Incoming, Operation, Publish};
 use crate::sessions::SessionSide;
+use lepus_base::{Now, ShardId, VhostId};
 
 impl SessionSide<'_> {
     /// The shard that a connection without state should move to, given what it asks for next:
@@ -60,59 +51,6 @@ impl SessionSide<'_> {
         match self.shard.routes.as_slice() {
             [route] => Some(route.home),
             _ => None,
-        }
-    }
-
-    /// What became of the broker while a connection travelled may mean its end.
-    pub(crate) fn receive_traveller(
-        &mut self,
-        now: Now,
-        slot: u32,
-        errand: Option<(ShardId, Box<str>)>,
-        out: &mut Outbox,
-    ) {
-        let own = self.shard.id;
-        let Some(connection) = self.connections.all.get(slot as usize) else { return };
-        if let Some((from, why)) = errand {
-            let name = connection_name(connection);
-            let text = format!("{name}: from shard {from} to {own}; {why}");
-            out.log(Severity::Info, "connection-moved", text);
-        }
-        let why = if self.shard.stopping {
-            "broker forced connection closure with reason 'shutdown'"
-        } else if self.directory.vhost_info(connection.vhost).is_none() {
-            "vhost is deleted"
-        } else if self.directory.user(&connection.user).is_none() {
-            "user is deleted"
-        } else if let Some(why) = self.connections.departures.expelled(connection.id) {
-            why
-        } else {
-            return;
-        };
-        let refusal = Refusal::new(RefusalKind::Forced, why);
-        self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
-    }
-}
-
-impl SessionSide<'_> {
-    /// A connection has come: its consumers get messages here.
-    pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get(slot as usize) else { return };
-        let (id, consumers) = (connection.id, connection.attachments());
-        self.home().connection_came(id);
-        for Attachment { queue, key, handle } in consumers {
-            let handle = handle.expect("a connection stays while a queue has yet to answer it");
-            let Some(home) = self.home().relocate_consumer(now, queue, (key, handle), slot) else {
-                // The queue went while it was on its way.
-                self.consumer_cancelled(key, queue, out);
-                continue;
-            };
-            if let Some((_, connection)) = self.connections.connection(id, slot)
-                && let Some(subscription) = connection.subscription(key)
-            {
-                subscription.queue_slot = home;
-            }
-            self.home().resume_consumer(now, (queue, home), handle, out);
         }
     }
 }

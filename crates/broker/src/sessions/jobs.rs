@@ -1,4 +1,4 @@
-//! Jobs are served in slices, and those go on that waited for room in a log.
+//! Publishes and commits that are served in slices: whose turn it is.
 
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::jobs::{Job, Step};

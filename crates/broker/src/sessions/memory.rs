@@ -1,5 +1,4 @@
-//! The memory of a shard as a whole, brought up to date once a turn; and what happens to those who need more than there
-//! is in the middle of a message.
+//! Send buffers that give memory back, and a client in the middle of a message for which there is none.
 
 use alloc::format;
 

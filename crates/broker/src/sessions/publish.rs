@@ -1,18 +1,17 @@
-//! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
+//! From `basic.publish` to the homes: routes, returns, and what becomes a job.
 
 pub(crate) mod check;
 pub(crate) mod held;
 pub(crate) mod replies;
 pub(crate) mod row;
 
-use crate::backpressure::Cause;
 use crate::channel::At;
 use crate::channel::Target;
 use crate::connections::mark_dirty;
 use crate::delayed::Later;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Room;
-use crate::mail::{COMMIT_NUMBER, ChannelRef, Receipt, Shortage};
+use crate::mail::Receipt;
 use crate::message::Incoming;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
@@ -62,93 +61,6 @@ impl SessionSide<'_> {
         mark_dirty(connection, at.slot, out);
     }
 
-    /// Takes the next publish number of a channel that confirms; a commit has one for all.
-    pub(crate) fn next_number(&mut self, at: At) -> Option<u64> {
-        let connection = &mut self.connections.all[at.slot as usize];
-        let channel = connection.incarnation(at.channel.channel)?;
-        if channel.committing.is_some() {
-            return Some(COMMIT_NUMBER);
-        }
-        Some(channel.confirms.as_mut()?.take_number())
-    }
-
-    /// A publish that needs a number and waits for nobody.
-    pub(crate) fn account(&mut self, at: At) {
-        let number = self.next_number(at);
-        self.open_number(at, number, 0, Receipt::Taken);
-    }
-
-    pub(crate) fn open_number(
-        &mut self,
-        at: At,
-        number: Option<u64>,
-        missing: u32,
-        receipt: Receipt,
-    ) {
-        let Some(number) = number else { return };
-        let slot = at.slot;
-        let connection = &mut self.connections.all[slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        if let Some(committing) = &mut channel.committing {
-            committing.expect(number, missing);
-            committing.report(number, number, 0, receipt);
-            return;
-        }
-        let Some(confirms) = &mut channel.confirms else { return };
-        self.shard.counters.received_confirm += 1;
-        confirms.open(number, missing, receipt);
-        if !confirms.listed {
-            confirms.listed = true;
-            self.connections.follow_ups.confirm(slot, channel.key);
-        }
-    }
-
-    /// What a shard is short of to which a connection has published.
-    pub(crate) fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
-        let touched = &self.connections.all.get(slot as usize)?.touched;
-        self.shard.backpressure.shortage_among(touched)
-    }
-
-    /// Queues on other shards, the last slice of a fan-out, or a log report publishes.
-    pub(crate) fn publish_reported(
-        &mut self,
-        to: ChannelRef,
-        (first, last): (u64, u64),
-        queues: u32,
-        receipt: Receipt,
-    ) {
-        let Some((slot, connection)) = self.connections.connection(to.connection, u32::MAX) else {
-            return;
-        };
-        let Some(channel) = connection.incarnation(to.channel) else { return };
-        if let Some(committing) = &mut channel.committing {
-            committing.report(first, last, queues, receipt);
-        } else if let Some(confirms) = &mut channel.confirms {
-            confirms.report(first, last, queues, receipt);
-            if confirms.listed {
-                return;
-            }
-            confirms.listed = true;
-        } else {
-            return;
-        }
-        let key = channel.key;
-        self.connections.follow_ups.confirm(slot, key);
-    }
-
-    /// More reports of a publish are to come than were counted.
-    pub(crate) fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
-        let Some((_, connection)) = self.connections.connection(to.connection, u32::MAX) else {
-            return;
-        };
-        let Some(channel) = connection.incarnation(to.channel) else { return };
-        if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {
-            confirms.expect(number, more);
-        }
-    }
-}
-
-impl SessionSide<'_> {
     /// One published message, in the order of checks that clients rely on: size (checked before),
     /// write permission, exchange, internal, reply-to, expiration, CC and BCC, topic permission,
     /// user-id, route.
@@ -383,25 +295,5 @@ impl SessionSide<'_> {
         }
         self.open_number(at, number, routed.remote + routed.logs, routed.receipt);
         Served::Now
-    }
-
-    /// Slows a publisher down when its shard's memory or a mail batch is full.
-    pub(crate) fn press_back(&mut self, slot: u32, out: &mut Outbox) {
-        let is_over = self.shard.memory() > self.shard.loan.bytes;
-        let is_full = is_over && !self.waits_for_loan(slot, out);
-        if is_full {
-            self.shard.backpressure.note_memory_full();
-            self.connections.block(&mut self.shard, slot, Shortage::Memory, out);
-        } else if self.journal.is_short() {
-            self.connections.block(&mut self.shard, slot, Shortage::Disk, out);
-        } else if self.shard.backpressure.is_short_elsewhere()
-            && let Some(shortage) = self.feeds_short_shard(slot)
-        {
-            self.connections.block(&mut self.shard, slot, shortage, out);
-        }
-        if self.journal.is_behind() || self.connections.feeds_lagging_shard(&self.shard, slot) {
-            self.connections.pause(&mut self.shard, slot, Cause::Log, out);
-        }
-        self.press_mail(slot, out);
     }
 }

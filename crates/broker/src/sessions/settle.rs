@@ -1,17 +1,9 @@
-//! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices; and how the end
-//! that a transaction meant for them does not come.
-
-use crate::channel::Subscription;
-use crate::mail::ChannelRef;
-use crate::mail::consumer_key;
-use alloc::boxed::Box;
-use alloc::format;
-
-use lepus_base::{Now, QueueId, ShardId};
+//! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices; and how the end that a
+//! transaction meant for them does not come.
 
 use crate::channel::settles::{Falling, Settles};
-use crate::channel::unacked::{NO_CONSUMER, Unacked};
-use crate::channel::{AfterRequeue, At, Pending, WaitsFor};
+use crate::channel::unacked::Unacked;
+use crate::channel::{AfterRequeue, At, Pending};
 use crate::mail::{Command, Mail};
 use crate::outbox::Outbox;
 use crate::queue::Outcome;
@@ -19,6 +11,9 @@ use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Done};
 use crate::sessions::SessionSide;
 use crate::settle::{Rests, Settling, What};
+use alloc::boxed::Box;
+use alloc::format;
+use lepus_base::{Now, QueueId, ShardId};
 
 /// Deliveries settled in one go before other work gets its turn.
 pub(crate) const SETTLE_AT_ONCE_MAX: usize = 1024;
@@ -269,24 +264,6 @@ impl SessionSide<'_> {
         self.credit_back(at, unacked);
     }
 
-    /// A settled delivery makes room under the channel's limits.
-    pub(crate) fn credit_back(&mut self, at: At, unacked: &Unacked) {
-        let limit = self.shard.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let was_full = channel.unacked.len() + 1 == limit;
-        if let Some(global) = &mut channel.global {
-            let is_consumed = unacked.consumer != NO_CONSUMER;
-            global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
-            // Who found the channel full waits there, too, whatever filled it.
-            if (is_consumed || was_full) && channel.waiting(WaitsFor::Credit) > 0 {
-                self.connections.follow_ups.grant(at.slot, at.channel);
-            }
-        } else if was_full && !connection.stalled.is_empty() {
-            self.connections.follow_ups.resume(at.slot);
-        }
-    }
-
     /// Puts all that a channel has back into its queues, in slices when it is much, that of a
     /// transaction first, if it was given up with the channel.
     pub(crate) fn requeue(
@@ -360,71 +337,5 @@ impl SessionSide<'_> {
         self.with_end_steps(|side, steps| {
             side.requeue(now, at, held, AfterRequeue::End, steps, out);
         });
-    }
-}
-
-impl SessionSide<'_> {
-    /// Lets consumers that wait for the channel's global prefetch go on.
-    pub(crate) fn grant_credit(&mut self, now: Now, slot: u32, to: ChannelRef, out: &mut Outbox) {
-        // Each consumer that waits gets at most one turn per call: a fair round.
-        let own = self.shard.id;
-        let turns = self
-            .connections
-            .connection_at(slot, to.connection)
-            .and_then(|connection| connection.incarnation(to.channel))
-            .map_or(0, |channel| channel.waiting(WaitsFor::Credit));
-        for _ in 0..turns {
-            let Some(connection) = self.connections.connection_at(slot, to.connection) else {
-                return;
-            };
-            let Some(channel) = connection.incarnation(to.channel) else { return };
-            let Some(global) = channel.global.as_mut().filter(|global| global.has_room()) else {
-                return;
-            };
-            let Some(all) = &mut channel.subscriptions else { return };
-            let Some(number) = all.next_waiting(WaitsFor::Credit) else { return };
-            let Subscription { queue, queue_slot, home, .. } = all.by_number[number as usize];
-            let key = consumer_key(to, to.channel, number);
-            if home == own {
-                self.resume_here(now, queue, queue_slot, key, out);
-            } else if global.limit == 0 {
-                // Nothing governs it any more.
-                all.ungoverned.insert(number);
-                let mail = Mail::Govern { consumer: key, queue, on: false };
-                out.mail[home.index()].items.push(mail);
-            } else {
-                global.granted += 1;
-                let mail = Mail::GrantCredit { to: key, queue };
-                out.mail[home.index()].items.push(mail);
-            }
-        }
-    }
-
-    /// Lets consumers go on that wait for room on a connection or on their channels, until there is
-    /// none left on the connection: it says when there is again.
-    pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let window = self.shard.limits.send_window_bytes;
-        let shard = self.shard.id;
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
-        let id = connection.id;
-        let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
-        while let Some(channel) = stalled.next() {
-            let to = ChannelRef { shard, connection: id, channel };
-            let Some(connection) = self.connections.connection_at(slot, id) else { return };
-            for _ in 0..connection.unlist(channel) {
-                let Some(connection) = self.connections.connection_at(slot, id) else { return };
-                if connection.send.len() >= window {
-                    connection.list(channel);
-                    return connection.stalled.extend(stalled);
-                }
-                let all =
-                    connection.incarnation(channel).and_then(|one| one.subscriptions.as_mut());
-                let Some(all) = all else { break };
-                let Some(number) = all.next_waiting(WaitsFor::Room) else { break };
-                let Subscription { queue, queue_slot, .. } = all.by_number[number as usize];
-                let key = consumer_key(to, channel, number);
-                self.resume_here(now, queue, queue_slot, key, out);
-            }
-        }
     }
 }

@@ -1,8 +1,4 @@
-//! What mail from other shards means.
-
-use alloc::collections::BTreeMap;
-
-use lepus_base::{ConnectionId, Now};
+//! Messages from other shards go into their queues, or wait for room in a log.
 
 use crate::channel::Target;
 use crate::dead_letter::must_arrive;
@@ -10,11 +6,12 @@ use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX};
 use crate::homes::HomeSide;
 use crate::jobs::Job;
 use crate::journal::{LogSet, Need, Refusals, Room};
-use crate::mail::{ChannelRef, Mail, Many, Receipt, Reply, Terms};
+use crate::mail::{ChannelRef, Mail, Many, Receipt, Terms};
 use crate::message::Incoming;
 use crate::outbox::Outbox;
 use crate::postponed::{Asked, Few, Part, Postponed, Waits, Wish};
-use crate::refusal::{Refusal, RefusalKind};
+use alloc::collections::BTreeMap;
+use lepus_base::Now;
 
 impl HomeSide<'_> {
     /// A message for very many queues of this shard.
@@ -320,31 +317,6 @@ impl HomeSide<'_> {
         self.shard.counters.unlogged += targets.len() as u64;
         if let Some((to, number)) = terms.confirm() {
             self.shard.report_enqueued(to, number, targets.len() as u32, Receipt::Unlogged, out);
-        }
-    }
-
-    /// A channel ends, and with it its question, if that waits here: it is answered.
-    pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) {
-        let Some(queue) = self.homes.postponed.give_up(from) else { return };
-        let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
-        self.shard.reply(from, queue, Reply::Refused(refusal), out);
-    }
-
-    pub(crate) fn window_returned(
-        &mut self,
-        now: Now,
-        id: ConnectionId,
-        bytes: u64,
-        out: &mut Outbox,
-    ) {
-        let Some(window) = self.homes.remote.windows.get_mut(&id) else { return };
-        window.room += bytes as i64;
-        // Whoever finds none left waits for the next time.
-        while self.homes.remote.windows.get(&id).is_some_and(|window| window.room > 0)
-            && let Some((queue, key)) =
-                self.homes.remote.take_first_behind(&mut self.shard.backpressure, id)
-        {
-            self.resume_remote(now, queue, key, out);
         }
     }
 }
