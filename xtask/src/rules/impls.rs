@@ -13,9 +13,9 @@ const FILES_MAX: usize = 6;
 /// Types that still have more: crate, type, and how many lines and files there may be. They may not grow by more than a
 /// small cure takes; the figures go down with the types.
 const NOT_YET: [(&str, &str, usize, usize); 9] = [
-    ("broker", "Broker", 2_700, 25),
-    ("broker", "HomeSide", 3_300, 24),
-    ("broker", "SessionSide", 4_150, 29),
+    ("broker", "Broker", 2_550, 16),
+    ("broker", "HomeSide", 3_300, 22),
+    ("broker", "SessionSide", 4_200, 30),
     ("shard", "Shard", 1150, 6),
     ("sim", "Channel", 1250, 3),
     ("sim", "Run", 1150, 4),
