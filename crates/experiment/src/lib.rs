@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 pub mod affinity;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod call;
 mod command;
 pub mod disk;

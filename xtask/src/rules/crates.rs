@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 21] = [
     "base",
     "balance",
     "amqp",
@@ -25,7 +25,6 @@ const ORDER: [&str; 22] = [
     "experiment",
     "sim",
     "server",
-    "bench",
     "kill",
     "fuzz",
 ];

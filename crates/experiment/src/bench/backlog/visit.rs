@@ -3,10 +3,10 @@
 use super::Plan;
 use super::disk::{self, Device, Moved};
 use super::figures::Figures;
-use crate::measure;
+use crate::bench::measure;
+use crate::bench::subject::{Kind, Subject};
 use crate::peer::Peer;
 use crate::procfs;
-use crate::subject::{Kind, Subject};
 use lepus_amqp::client::ClientOptions;
 use std::fs::{self, File};
 use std::io;

@@ -4,10 +4,10 @@
 //! Memory is the growth of the resident set over many objects of one kind, divided by their number;
 //! it holds whatever the allocator and the tables add.
 
-use crate::arguments::Arguments;
+use crate::bench::arguments::Arguments;
+use crate::bench::subject::{Kind, Place, Subject};
 use crate::peer::Peer;
 use crate::procfs::{self, Reading};
-use crate::subject::{Kind, Place, Subject};
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::{exchange, queue};
 use std::io;
@@ -20,20 +20,20 @@ const BATCH: usize = 100;
 
 /// How many of each there are.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct Crowd {
     connections: usize,
     channels: u16,
     queues: usize,
     seconds: u64,
 }
 
-impl Plan {
+impl Crowd {
     /// Takes what the command line says.
     ///
     /// # Errors
     /// When a value is not a number.
-    pub fn read(arguments: &mut Arguments) -> Result<Plan, String> {
-        Ok(Plan {
+    pub fn read(arguments: &mut Arguments) -> Result<Crowd, String> {
+        Ok(Crowd {
             connections: arguments.take("connections", 1000)?,
             channels: arguments.take("channels", 10)?,
             queues: arguments.take("queues", 10_000)?,
@@ -46,7 +46,7 @@ impl Plan {
 ///
 /// # Errors
 /// When the broker does not start or ends a connection.
-pub fn run(plan: Plan, place: &Place) -> io::Result<()> {
+pub fn run(plan: Crowd, place: &Place) -> io::Result<()> {
     let subject = Subject::start(Kind::Lepus, place)?;
     let mut probe = Probe { subject: &subject, last: 0 };
     // Tables, threads and code are there after the first of each kind.

@@ -1,8 +1,8 @@
 //! What is measured: the brokers and floors, each started on its core and stopped by its id.
 
-use crate::counters::Counts;
-use lepus_experiment::metrics;
-use lepus_experiment::rabbitmq::Node;
+use crate::bench::counters::Counts;
+use crate::metrics;
+use crate::rabbitmq::Node;
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpStream;

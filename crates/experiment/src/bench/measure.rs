@@ -1,10 +1,10 @@
 //! One run of one load against one broker, and what it cost.
 
-use crate::counters::Counts;
-use crate::json::Json;
+use crate::bench::counters::Counts;
+use crate::bench::json::Json;
+use crate::bench::subject::{Kind, Subject};
+use crate::bench::workload::{Said, Testers, Workload};
 use crate::procfs::{self, Reading};
-use crate::subject::{Kind, Subject};
-use crate::workload::{Said, Testers, Workload};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
@@ -374,11 +374,15 @@ mod tests {
     #[test]
     fn counts_are_compared_where_they_mean_the_same() {
         let counts = Counts { received: 0, delivered: 100, acknowledged: 0, spin_micros: 0 };
-        let acknowledging =
-            crate::workload::WORKLOADS.iter().find(|workload| workload.acknowledges).unwrap();
+        let acknowledging = crate::bench::workload::WORKLOADS
+            .iter()
+            .find(|workload| workload.acknowledges)
+            .unwrap();
         assert_eq!(disagreement(acknowledging, 100.0, counts), 1.0);
-        let other =
-            crate::workload::WORKLOADS.iter().find(|workload| !workload.acknowledges).unwrap();
+        let other = crate::bench::workload::WORKLOADS
+            .iter()
+            .find(|workload| !workload.acknowledges)
+            .unwrap();
         assert_eq!(disagreement(other, 99.0, counts), 0.01);
         assert_eq!(disagreement(other, 0.0, Counts::default()), 1.0);
     }

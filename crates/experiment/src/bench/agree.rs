@@ -1,8 +1,8 @@
 //! Whether `lepus perf` and the reference tester measure the same: the same load by both on the same broker in turn.
 
-use crate::measure::{Load, median, pinned};
-use crate::subject::{Kind, Place, Subject};
-use crate::workload::{SINGLE, Said, Tester, Workload};
+use crate::bench::measure::{Load, median, pinned};
+use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::workload::{SINGLE, Said, Tester, Workload};
 use std::io::{self, BufRead, BufReader};
 
 /// How far the two may be apart, as a share of the reference's figure.

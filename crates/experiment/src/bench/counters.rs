@@ -3,7 +3,7 @@
 //! The page has the names of the Prometheus metrics that RabbitMQ and lepus have, so that one reader
 //! serves all of them; LavinMQ has names of its own.
 
-use lepus_experiment::metrics::sum;
+use crate::metrics::sum;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -147,7 +147,7 @@ mod tests {
             let (stream, _) = listener.accept().unwrap();
             answer(stream, &shared).unwrap();
         });
-        let page = lepus_experiment::metrics::fetch(address).unwrap();
+        let page = crate::metrics::fetch(address).unwrap();
         server.join().unwrap();
         assert_eq!(Counts::from_metrics(&page), counts);
     }

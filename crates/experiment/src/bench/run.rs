@@ -1,11 +1,11 @@
 //! The run of `make bench`: every load against every broker, in turn, several times.
 
-use crate::costs;
-use crate::json::Json;
-use crate::measure::{self, Figures, Load};
-use crate::subject::{Kind, Place, Subject};
-use crate::table::{self, Row};
-use crate::workload::{WORKLOADS, Workload};
+use crate::bench::costs;
+use crate::bench::json::Json;
+use crate::bench::measure::{self, Figures, Load};
+use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::table::{self, Row};
+use crate::bench::workload::{WORKLOADS, Workload};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};

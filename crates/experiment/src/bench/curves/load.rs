@@ -1,9 +1,9 @@
 //! A broker that was just started, a client of it, and what the operations cost it.
 
 use super::Cost;
+use crate::bench::subject::{Kind, Place, Subject};
 use crate::peer::Peer;
 use crate::procfs;
-use crate::subject::{Kind, Place, Subject};
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, queue};
@@ -70,7 +70,7 @@ impl Load {
     ) -> io::Result<Cost> {
         let subject = Subject::start(kind, place)?;
         let work = || {
-            lepus_experiment::affinity::restrict_thread(&[core])?;
+            crate::affinity::restrict_thread(&[core])?;
             let peer = connect(subject.port())?;
             let mut load = Load { subject, peer, began: None };
             let operations = act(&mut load)?;

@@ -6,12 +6,12 @@
 mod load;
 mod rows;
 
-use crate::arguments::Arguments;
-use crate::json::Json;
-use crate::measure::median;
-use crate::run::machine;
-use crate::subject::{Kind, Place};
-use lepus_experiment::plot::{Axis, LinePlot, Look, Series, Unit};
+use crate::bench::arguments::Arguments;
+use crate::bench::json::Json;
+use crate::bench::measure::median;
+use crate::bench::run::machine;
+use crate::bench::subject::{Kind, Place};
+use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use load::Load;
 use rows::{CURVES, Curve};
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! The table that a run ends with.
 
-use crate::measure::Figures;
-use crate::subject::Kind;
-use crate::workload::Workload;
+use crate::bench::measure::Figures;
+use crate::bench::subject::Kind;
+use crate::bench::workload::Workload;
 use std::fmt::Write;
 
 /// From here on the tester is the limit, and the rate says little about the broker.
@@ -143,7 +143,7 @@ fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::WORKLOADS;
+    use crate::bench::workload::WORKLOADS;
 
     #[test]
     fn ratios_and_marks_are_shown() {

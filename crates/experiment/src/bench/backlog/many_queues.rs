@@ -3,9 +3,9 @@
 use super::Plan;
 use super::figures::{Figures, Line};
 use super::visit::Visit;
+use crate::bench::subject::Kind;
 use crate::peer::Peer;
 use crate::procfs;
-use crate::subject::Kind;
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};

@@ -1,8 +1,8 @@
 //! System calls and heap allocations per message, which do not depend on how fast the machine is.
 
-use crate::measure::{self, Load};
-use crate::subject::{Kind, Place, Subject};
-use crate::workload::{Said, WORKLOADS, Workload};
+use crate::bench::measure::{self, Load};
+use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::workload::{Said, WORKLOADS, Workload};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! What locality is worth on the machines of experiment E1: counts per message from drives through the core, times the
 //! costs of memory accesses that were published for such machines. The method and its limits: docs/numa-model.md.
 
-use crate::callgrind::{self, Count};
-use crate::core_drive;
+use crate::bench::callgrind::{self, Count};
+use crate::bench::core_drive;
 use lepus_topology::{Machine, source};
 use std::io;
 use std::path::Path;

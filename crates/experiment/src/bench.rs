@@ -1,5 +1,4 @@
-//! Measures `lepus` beside other brokers and beside the floor that any broker stands on.
-#![forbid(unsafe_code)]
+//! `lepus-bench`: measures `lepus` beside other brokers and beside the floor that any broker stands on.
 
 mod agree;
 mod arguments;
@@ -26,7 +25,6 @@ mod workload;
 
 use arguments::Arguments;
 use core_drive::DRIVES;
-use lepus_experiment::{peer, procfs};
 use measure::{Load, SECONDS_MIN};
 use run::Plan;
 use std::path::PathBuf;
@@ -67,8 +65,11 @@ lepus-bench seed PORT QUEUES MESSAGES            durable queues with so many mes
 lepus-bench relay-load PORT BODY_BYTES SECONDS   loads the relay
 ";
 
-fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+/// Runs `lepus-bench WORDS`. Standard output gets the tables, standard error the progress.
+///
+/// 0: what was asked for was measured; 1: it could not be, a limit was passed, or the words cannot be meant.
+#[must_use]
+pub fn run(words: &[String]) -> ExitCode {
     if words.iter().any(|word| ["--help", "-h", "help"].contains(&word.as_str())) {
         print!("{USAGE}");
         return ExitCode::SUCCESS;
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     let command = words.first().map_or("", String::as_str);
     let rest = words.get(1..).unwrap_or(&[]);
     let outcome = match command {
-        "run" => run(rest),
+        "run" => measure_messages(rest),
         "backlog" => measure_backlog(rest),
         "curves" => measure_curves(rest),
         "endurance" => endure(rest),
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(words: &[String]) -> Result<(), String> {
+fn measure_messages(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
     let (place, load, results) = places(&mut arguments)?;
     let plan = Plan {
@@ -270,7 +271,7 @@ fn model_nodes(words: &[String]) -> Result<(), String> {
 fn measure_idle(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
     let (place, _, _) = places(&mut arguments)?;
-    let plan = idle::Plan::read(&mut arguments)?;
+    let plan = idle::Crowd::read(&mut arguments)?;
     arguments.finish()?;
     idle::run(plan, &place).map_err(|error| error.to_string())
 }
@@ -278,7 +279,7 @@ fn measure_idle(words: &[String]) -> Result<(), String> {
 fn measure_large(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
     let (place, _, _) = places(&mut arguments)?;
-    let plan = large::Plan::read(&mut arguments)?;
+    let plan = large::LargeMessage::read(&mut arguments)?;
     arguments.finish()?;
     large::run(plan, &place).map_err(|error| error.to_string())
 }
@@ -286,7 +287,7 @@ fn measure_large(words: &[String]) -> Result<(), String> {
 fn measure_tls_churn(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
     let (place, _, _) = places(&mut arguments)?;
-    let plan = tls_churn::Plan::read(&mut arguments)?;
+    let plan = tls_churn::Churn::read(&mut arguments)?;
     arguments.finish()?;
     tls_churn::run(plan, place).map_err(|error| error.to_string())
 }

@@ -2,8 +2,8 @@
 //! pass: a figure that does not depend on what else the machine is doing. What two shards cost with traffic that
 //! stays on each is held against what one costs: more cores are never slower.
 
-use crate::callgrind::{self, Count};
-use crate::core_drive::{DRIVES, Drive};
+use crate::bench::callgrind::{self, Count};
+use crate::bench::core_drive::{DRIVES, Drive};
 use std::io;
 use std::path::Path;
 

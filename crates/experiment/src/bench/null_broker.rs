@@ -9,7 +9,7 @@ pub mod content;
 mod routes;
 mod session;
 
-use crate::counters::{self, Shared};
+use crate::bench::counters::{self, Shared};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use session::{SessionKey, Sessions};

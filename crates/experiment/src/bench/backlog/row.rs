@@ -3,8 +3,8 @@
 use super::figures::Line;
 use super::visit::{Loaded, Visit};
 use super::{Plan, floor, many_queues};
-use crate::subject::Kind;
-use crate::workload::Tester;
+use crate::bench::subject::Kind;
+use crate::bench::workload::Tester;
 use lepus_amqp::method::queue;
 use std::io;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! The least that anything between a publisher and a consumer must do: read publish frames from one
 //! connection, find their borders, and write the same frames to another.
 
-use crate::counters::{self, Counts, Shared};
-use crate::null_broker::content;
+use crate::bench::counters::{self, Counts, Shared};
+use crate::bench::null_broker::content;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind, Read, Write};
@@ -114,7 +114,7 @@ fn copy(bytes: &[u8], out: &mut Vec<u8>, counts: &mut Counts) -> io::Result<usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay_load::publishes;
+    use crate::bench::relay_load::publishes;
 
     #[test]
     fn only_whole_publishes_are_copied() {

@@ -1,6 +1,6 @@
 //! The figures of one load, and the table of them.
 
-use crate::json::Json;
+use crate::bench::json::Json;
 use std::fmt::Write;
 
 /// What the columns mean.

@@ -3,10 +3,10 @@
 use super::Plan as BacklogPlan;
 use super::row::tester;
 use super::visit::Visit;
-use crate::arguments::Arguments;
-use crate::measure::Load;
-use crate::subject::{Kind, Place};
-use crate::workload::{Said, Tester};
+use crate::bench::arguments::Arguments;
+use crate::bench::measure::Load;
+use crate::bench::subject::{Kind, Place};
+use crate::bench::workload::{Said, Tester};
 use std::fs;
 use std::io;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::figures::{Figures, Line};
-use crate::measure::pinned;
+use crate::bench::measure::pinned;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::{TcpListener, TcpStream};

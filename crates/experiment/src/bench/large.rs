@@ -1,10 +1,10 @@
 //! What one large message costs when many consumers get it and read slowly: the broker's memory at
 //! its peak, and what stays of it.
 
-use crate::arguments::Arguments;
+use crate::bench::arguments::Arguments;
+use crate::bench::subject::{Kind, Place, Subject};
 use crate::peer::{Peer, Seen};
 use crate::procfs;
-use crate::subject::{Kind, Place, Subject};
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
@@ -19,18 +19,21 @@ const REST: Duration = Duration::from_millis(5);
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct LargeMessage {
     consumers: usize,
     mib: usize,
 }
 
-impl Plan {
+impl LargeMessage {
     /// Takes what the command line says.
     ///
     /// # Errors
     /// When a value is not a number.
-    pub fn read(arguments: &mut Arguments) -> Result<Plan, String> {
-        Ok(Plan { consumers: arguments.take("consumers", 8)?, mib: arguments.take("mib", 128)? })
+    pub fn read(arguments: &mut Arguments) -> Result<LargeMessage, String> {
+        Ok(LargeMessage {
+            consumers: arguments.take("consumers", 8)?,
+            mib: arguments.take("mib", 128)?,
+        })
     }
 }
 
@@ -38,7 +41,7 @@ impl Plan {
 ///
 /// # Errors
 /// When the broker does not start or ends a connection.
-pub fn run(plan: Plan, place: &Place) -> io::Result<()> {
+pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
     let subject = Subject::start(Kind::Lepus, place)?;
     let mut publisher = Peer::open(connect(&subject)?, ClientOptions::default())?;
     publisher.open_channel(1)?;

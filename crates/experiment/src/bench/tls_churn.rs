@@ -1,10 +1,10 @@
 //! What TLS costs the others: clients that come and go over TLS while one client measures its round
 //! trips, and the memory of TLS connections that stay.
 
-use crate::arguments::Arguments;
+use crate::bench::arguments::Arguments;
+use crate::bench::subject::{Kind, Place, Subject};
 use crate::peer::{Peer, Seen};
 use crate::procfs;
-use crate::subject::{Kind, Place, Subject};
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::EMPTY;
@@ -28,19 +28,19 @@ type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct Churn {
     connects: usize,
     clients: usize,
     idle: usize,
 }
 
-impl Plan {
+impl Churn {
     /// Takes what the command line says.
     ///
     /// # Errors
     /// When a value is not a number.
-    pub fn read(arguments: &mut Arguments) -> Result<Plan, String> {
-        Ok(Plan {
+    pub fn read(arguments: &mut Arguments) -> Result<Churn, String> {
+        Ok(Churn {
             connects: arguments.take("connects", 2000)?,
             clients: arguments.take("clients", 4)?,
             idle: arguments.take("staying", 500)?,
@@ -52,7 +52,7 @@ impl Plan {
 ///
 /// # Errors
 /// When the broker does not start or refuses somebody.
-pub fn run(plan: Plan, mut place: Place) -> io::Result<()> {
+pub fn run(plan: Churn, mut place: Place) -> io::Result<()> {
     std::fs::create_dir_all(&place.scratch)?;
     let config = Arc::new(make_identity(&place.scratch)?);
     let address = SocketAddr::from(([127, 0, 0, 1], TLS_PORT));
