@@ -16,21 +16,23 @@ mod measure;
 mod null_broker;
 mod null_relay;
 mod numa_model;
+mod place;
 mod relay_load;
 mod run;
-mod subject;
 mod table;
 mod tls_churn;
 mod workload;
 
+use crate::stop::Stop;
+use crate::subject::{Kind, Site};
 use arguments::Arguments;
 use core_drive::DRIVES;
 use measure::{Load, SECONDS_MIN};
+use place::Place;
 use run::Plan;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use subject::{Kind, Place};
 use workload::Testers;
 
 const USAGE: &str = "\
@@ -209,14 +211,17 @@ fn count_costs(words: &[String]) -> Result<(), String> {
 fn places(arguments: &mut Arguments) -> Result<(Place, Load, PathBuf), String> {
     let lepus = take_path(arguments, "lepus", "target/release/lepus")?;
     let results = take_path(arguments, "results", "build/bench")?;
-    let place = Place {
-        lepus: lepus.clone(),
-        lavinmq: take_lavinmq(arguments)?,
-        lepus_words: arguments.take_list("lepus-flags")?,
-        scratch: results.join("scratch"),
-        core: arguments.take("core", 0)?,
-    };
-    let beside = place.lavinmq.as_ref().map(|path| path.with_file_name("lavinmqperf"));
+    let mut site = Site::new(lepus.clone());
+    site.bench = std::env::current_exe().map_err(|error| error.to_string())?;
+    let lavinmq: String = arguments.take("lavinmq", String::new())?;
+    if !lavinmq.is_empty() {
+        site.lavinmq = Some(std::path::absolute(lavinmq).map_err(|error| error.to_string())?);
+    }
+    site.flags = arguments.take_list("lepus-flags")?;
+    site.scratch = results.join("scratch");
+    let beside = site.lavinmq.as_ref().map(|path| path.with_file_name("lavinmqperf"));
+    let stop = Stop::on_signals().map_err(|error| error.to_string())?;
+    let place = Place { site, core: arguments.take("core", 0)?, stop };
     let testers = Testers {
         lepus,
         jars: arguments.take("jars", "build/reference-tester".into())?,
@@ -229,17 +234,6 @@ fn places(arguments: &mut Arguments) -> Result<(Place, Load, PathBuf), String> {
         errors: results.join("tester.log"),
     };
     Ok((place, load, results))
-}
-
-/// LavinMQ's binary: from the command line, else from the variable `LAVINMQ`.
-fn take_lavinmq(arguments: &mut Arguments) -> Result<Option<PathBuf>, String> {
-    let named: PathBuf = arguments.take("lavinmq", PathBuf::new())?;
-    let path = match named.as_os_str().is_empty() {
-        true => std::env::var_os("LAVINMQ").map(PathBuf::from),
-        false => Some(named),
-    };
-    let path = path.filter(|path| !path.as_os_str().is_empty());
-    path.map(|path| std::path::absolute(path).map_err(|error| error.to_string())).transpose()
 }
 
 /// A path, made absolute: what is started may have another working directory.
@@ -289,7 +283,7 @@ fn measure_tls_churn(words: &[String]) -> Result<(), String> {
     let (place, _, _) = places(&mut arguments)?;
     let plan = tls_churn::Churn::read(&mut arguments)?;
     arguments.finish()?;
-    tls_churn::run(plan, place).map_err(|error| error.to_string())
+    tls_churn::run(plan, &place).map_err(|error| error.to_string())
 }
 
 fn drive(words: &[String]) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::plan::Plan;
-use crate::subject::{Choice, Site};
+use crate::subject::{Choice, Kind, Site};
 use lepus_perf::Uri;
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
@@ -40,9 +40,9 @@ pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String>
         scale: SCALE,
         rounds: ROUNDS,
         seconds: None,
-        choices: vec![Choice::Own],
+        choices: vec![Choice::Ours(Kind::Lepus)],
         output: PathBuf::from(format!("build/experiments/{name}-{now}")),
-        site: Site { lepus, flags: Vec::new(), scratch: PathBuf::new() },
+        site: Site::new(lepus),
         cpus: lepus_topology::usable_cpus().ids,
         command: String::new(),
     };
@@ -117,15 +117,16 @@ fn whole(name: &str, value: &str, most: usize) -> Result<usize, String> {
 
 fn choice(value: &str) -> Result<Choice, String> {
     match value {
-        "lepus" => Ok(Choice::Own),
-        "rabbitmq" => Ok(Choice::RabbitMq),
         uri if uri.contains("://") => {
             Uri::parse(uri)?;
             Ok(Choice::At(uri.to_owned(), None))
         }
-        other => {
-            Err(format!("'{other}' is no broker: give amqp://…, or lepus or rabbitmq to start one"))
-        }
+        name => match Kind::find(name).filter(|kind| *kind != Kind::NullRelay) {
+            Some(kind) => Ok(Choice::Ours(kind)),
+            None => Err(format!(
+                "'{name}' is no broker: give amqp://…, or lepus, rabbitmq, lavinmq or null-broker to start one"
+            )),
+        },
     }
 }
 
@@ -149,8 +150,9 @@ const OPTIONS: [(&str, &str, &str); 11] = [
     (
         "uri",
         "BROKER",
-        "the broker: lepus (started here, the default), rabbitmq (started here from what is installed), \
-      or amqp://user:password@host:port for one that runs",
+        "the broker: lepus (the default), rabbitmq (as installed), lavinmq (the binary that the variable LAVINMQ names) or \
+      null-broker (which stores nothing, from the lepus-bench beside this program), started here; or \
+      amqp://user:password@host:port for one that runs",
     ),
     (
         "vs",

@@ -28,8 +28,8 @@ mod record;
 mod report;
 mod sample;
 mod session;
-mod stop;
-mod subject;
+pub mod stop;
+pub mod subject;
 pub mod tune;
 mod workload;
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::record::Profiled;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::subject::{Choice, Placement, Subject};
+use crate::subject::{Choice, Kind, Placement, Subject};
 use crate::workload::{self, Load};
 
 /// Bounds of how long a profile takes.
@@ -25,7 +25,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub fn take(session: &mut Session<'_>, placement: &Placement, loads: &[Load]) -> Vec<Profiled> {
     let mut profiles = Vec::new();
     for number in 0..session.plan.choices.len() {
-        if session.plan.choices[number] != Choice::Own || session.is_over() {
+        if session.plan.choices[number] != Choice::Ours(Kind::Lepus) || session.is_over() {
             continue;
         }
         let Some(subject) = session.start(number, placement, true) else { continue };

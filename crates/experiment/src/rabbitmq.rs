@@ -1,6 +1,7 @@
 //! A RabbitMQ of one's own: started from what is installed, with ports, data, logs, cookie and settings apart
 //! from any other, and without plugins.
 
+use crate::metrics::Counts;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -70,23 +71,56 @@ impl Node {
         command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
     }
 
-    /// Asks the node to evaluate an expression of Erlang's.
+    /// Where it keeps its messages.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.scratch.join("mnesia")
+    }
+
+    /// What it has counted; a program that takes seconds of CPU asks it.
     ///
     /// # Errors
     /// When the control script cannot be run.
-    pub fn evaluate(&self, expression: &str) -> io::Result<String> {
+    pub fn counts(&self) -> io::Result<Counts> {
         let mut command = Command::new(format!("{SCRIPTS}/rabbitmqctl"));
         self.set_environment(&mut command);
-        let output = command.args(["-n", &self.name, "eval", expression]).output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        let overview = "rabbit_global_counters:overview().";
+        let output = command.args(["-n", &self.name, "eval", overview]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(Counts {
+            received: sum(&text, "messages_received_total"),
+            delivered: sum(&text, "messages_delivered_total"),
+            acknowledged: sum(&text, "messages_acknowledged_total"),
+            spin_micros: 0,
+        })
     }
+}
 
-    /// The node's own process once it listens.
-    ///
-    /// # Errors
-    /// When the node has not written it.
-    pub fn pid(&self) -> io::Result<u32> {
-        let text = fs::read_to_string(self.scratch.join("pid"))?;
-        text.trim().parse().map_err(io::Error::other)
+/// The sum of a counter over all maps of RabbitMQ's overview.
+fn sum(overview: &str, name: &str) -> u64 {
+    let counter = |at: usize| {
+        let rest = overview[at + name.len()..].trim_start();
+        let rest = rest.strip_prefix("=>")?.trim_start();
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        rest[..end].parse::<u64>().ok()
+    };
+    overview
+        .match_indices(name)
+        .filter(|(at, _)| !overview[..*at].ends_with('_'))
+        .filter_map(|(at, _)| counter(at))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_the_overview_are_summed() {
+        let text = "#{[{protocol,amqp091}] =>\n  #{consumers => 301,messages_received_total => 40,\n\
+                    x_messages_received_total => 7},\n [{queue_type,q}] =>\n \
+                    #{messages_received_total => 2}}";
+        assert_eq!(sum(text, "messages_received_total"), 42);
+        assert_eq!(sum(text, "messages_delivered_total"), 0);
     }
 }

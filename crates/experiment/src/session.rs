@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Record, Run};
 use crate::stop::Stop;
-use crate::subject::{Choice, Placement, Subject, without_password};
+use crate::subject::{Choice, Kind, Placement, Subject, without_password};
 use crate::workload::{self, Load};
 use lepus_perf::to_stderr;
 use std::path::Path;
@@ -57,7 +57,7 @@ impl<'a> Session<'a> {
                 };
                 let product = match choice {
                     // It tells clients another name, for the sake of those that look for one.
-                    Choice::Own => own_version(&self.plan.site.lepus),
+                    Choice::Ours(Kind::Lepus) => own_version(&self.plan.site.lepus),
                     _ => subject.product.clone(),
                 };
                 self.record.products[number] = format!("{product} ({place})");

@@ -26,6 +26,12 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Wishes it.
+    #[cfg(test)]
+    pub fn wish(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// Whether it was wished.
     #[must_use]
     pub fn is_wanted(&self) -> bool {

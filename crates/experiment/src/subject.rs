@@ -2,8 +2,9 @@
 
 use crate::affinity::spawn_on;
 use crate::disk::Device;
+use crate::metrics::{self, Counts};
 use crate::peer::Peer;
-use crate::procfs;
+use crate::procfs::{self, Reading};
 use crate::rabbitmq::Node;
 use crate::sample::Target;
 use crate::stop::Stop;
@@ -26,24 +27,75 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a remote broker may take to answer a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// A broker that can be started here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// This project's broker.
+    Lepus,
+    /// RabbitMQ, as installed.
+    RabbitMq,
+    /// LavinMQ, where a path to its binary is given.
+    LavinMq,
+    /// The broker that does next to nothing.
+    NullBroker,
+    /// The relay that does nothing but copy publishes from its port to the next one; nobody can log in to it.
+    NullRelay,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are measured.
+    pub const ALL: [Kind; 5] =
+        [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq, Kind::NullBroker, Kind::NullRelay];
+
+    /// The name on command lines and in figures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Lepus => "lepus",
+            Kind::RabbitMq => "rabbitmq",
+            Kind::LavinMq => "lavinmq",
+            Kind::NullBroker => "null-broker",
+            Kind::NullRelay => "null-relay",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Why it cannot be started here, if so.
+    #[must_use]
+    pub fn missing(self, site: &Site) -> Option<String> {
+        let program = match self {
+            Kind::RabbitMq => return Node::missing(),
+            Kind::Lepus => &site.lepus,
+            Kind::NullBroker | Kind::NullRelay => &site.bench,
+            Kind::LavinMq => match &site.lavinmq {
+                Some(path) => path,
+                None => return Some("neither --lavinmq nor LAVINMQ names its binary".to_owned()),
+            },
+        };
+        (!program.exists()).then(|| format!("{} is not there", program.display()))
+    }
+}
+
 /// Which broker is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// A `lepus` that is started here.
-    Own,
-    /// A RabbitMQ that is started here from what is installed.
-    RabbitMq,
+    /// One that is started here.
+    Ours(Kind),
     /// The broker at this address, which runs already, and its process where the caller knows it.
     At(String, Option<u32>),
 }
 
 impl Choice {
-    /// What the brokers are called in figures; `number` tells two of a kind apart.
+    /// What the brokers are called in figures.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Choice::Own => "lepus".to_owned(),
-            Choice::RabbitMq => "rabbitmq".to_owned(),
+            Choice::Ours(kind) => kind.name().to_owned(),
             Choice::At(uri, _) => match Uri::parse(uri) {
                 Ok(uri) => format!("{}:{}", uri.host, uri.port),
                 Err(_) => uri.clone(),
@@ -63,10 +115,31 @@ impl Choice {
 pub struct Site {
     /// The binary `lepus`, for broker and load.
     pub lepus: PathBuf,
+    /// LavinMQ's binary, where one is named.
+    pub lavinmq: Option<PathBuf>,
+    /// The binary `lepus-bench`, which has the null broker and the null relay.
+    pub bench: PathBuf,
     /// Further words for `lepus serve`.
     pub flags: Vec<String>,
     /// A directory for the brokers' data, of this run's own.
     pub scratch: PathBuf,
+}
+
+impl Site {
+    /// Brokers without further words: `lepus` as named, LavinMQ where the variable `LAVINMQ` names it, `lepus-bench` beside
+    /// `lepus`. The directory for data is still to be set.
+    #[must_use]
+    pub fn new(lepus: PathBuf) -> Site {
+        let named = std::env::var_os("LAVINMQ").filter(|path| !path.is_empty());
+        Site {
+            bench: lepus.with_file_name("lepus-bench"),
+            lepus,
+            // Brokers are started in directories of their own.
+            lavinmq: named.and_then(|path| std::path::absolute(path).ok()),
+            flags: Vec::new(),
+            scratch: PathBuf::new(),
+        }
+    }
 }
 
 /// Who runs on which CPUs.
@@ -119,9 +192,16 @@ pub struct Subject {
     pub product: String,
     /// Its process; none when it runs elsewhere or cannot be seen.
     pub pid: Option<u32>,
-    /// The port of its metrics, where it is a `lepus` of ours.
+    /// The port of its metrics, where it is one of ours that shows them.
     pub metrics: Option<u16>,
+    /// Which one it is, where it was started here.
+    kind: Option<Kind>,
     data: Option<PathBuf>,
+    /// RabbitMQ, to be asked by its own tools.
+    node: Option<Node>,
+    /// Everything that it prints, where it was started here.
+    log: PathBuf,
+    /// What was started, the broker first.
     children: Vec<Child>,
 }
 
@@ -139,6 +219,9 @@ impl Subject {
         fresh: bool,
         stop: &Stop,
     ) -> io::Result<Subject> {
+        if stop.is_wanted() {
+            return Err(io::Error::other("nothing is started any more"));
+        }
         let scratch = site.scratch.join(name.replace(['/', ':'], "-"));
         if choice.is_ours() {
             if fresh && scratch.exists() {
@@ -147,12 +230,11 @@ impl Subject {
             fs::create_dir_all(&scratch)?;
         }
         let mut subject = match choice {
-            Choice::Own => start_own(site, &scratch, placement)?,
-            Choice::RabbitMq => start_rabbitmq(&scratch, placement)?,
+            Choice::Ours(kind) => start_ours(*kind, site, &scratch, placement)?,
             Choice::At(uri, pid) => find(uri, *pid)?,
         };
-        subject.wait_until_it_answers(&scratch, stop)?;
-        if *choice == Choice::RabbitMq {
+        subject.wait_until_it_answers(stop)?;
+        if subject.node.is_some() {
             subject.pid = procfs::listener(subject.address()?.port);
         }
         Ok(subject)
@@ -166,16 +248,73 @@ impl Subject {
             product: String::new(),
             pid: None,
             metrics: None,
+            kind: None,
             data: None,
+            node: None,
+            log: PathBuf::new(),
             children: Vec::new(),
         }
     }
 
-    /// A client of its own.
+    /// Which one it is, where it was started here.
+    #[must_use]
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind
+    }
+
+    /// Its process.
+    ///
+    /// # Errors
+    /// When it cannot be seen.
+    pub fn seen_pid(&self) -> io::Result<u32> {
+        self.pid.ok_or_else(|| io::Error::other("the broker's process cannot be seen"))
+    }
+
+    /// What the system says of its process now.
+    ///
+    /// # Errors
+    /// When it cannot be seen, or has ended.
+    pub fn read(&self) -> io::Result<Reading> {
+        procfs::read(self.seen_pid()?)
+    }
+
+    /// Resident bytes once they stand still for half a second.
+    ///
+    /// # Errors
+    /// As for [`Subject::read`].
+    pub fn settled_bytes(&self) -> io::Result<u64> {
+        let mut last = self.read()?.resident_bytes;
+        loop {
+            sleep(Duration::from_millis(500));
+            let now = self.read()?.resident_bytes;
+            if now == last {
+                return Ok(now);
+            }
+            last = now;
+        }
+    }
+
+    /// The port of AMQP; 0 where the address cannot be read.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address().map_or(0, |uri| uri.port)
+    }
+
+    /// A client of its own, with channel 1 open.
     ///
     /// # Errors
     /// When it cannot log in.
     pub fn peer(&self) -> io::Result<Peer<TcpStream>> {
+        let mut peer = self.connect()?;
+        peer.open_channel(1)?;
+        Ok(peer)
+    }
+
+    /// A client of its own, without channels.
+    ///
+    /// # Errors
+    /// When it cannot log in.
+    pub fn connect(&self) -> io::Result<Peer<TcpStream>> {
         let uri = self.address()?;
         let address = (uri.host.as_str(), uri.port).to_socket_addrs()?.next();
         let address = address.ok_or(io::ErrorKind::NotFound)?;
@@ -188,9 +327,7 @@ impl Subject {
             vhost: uri.vhost,
             ..ClientOptions::default()
         };
-        let mut peer = Peer::open(stream, options)?;
-        peer.open_channel(1)?;
-        Ok(peer)
+        Peer::open(stream, options)
     }
 
     /// Deletes a queue with all that is in it; one that is not there is left so.
@@ -216,20 +353,65 @@ impl Subject {
         self.pid.map(|pid| Target { pid, device })
     }
 
+    /// Whether reading the counts costs next to nothing; RabbitMQ is asked by a program that takes seconds of CPU.
+    #[must_use]
+    pub fn counts_cheaply(&self) -> bool {
+        self.metrics.is_some()
+    }
+
+    /// Whether its counts stand when a load is over; LavinMQ's are without those of queues that are gone.
+    #[must_use]
+    pub fn keeps_counts(&self) -> bool {
+        self.kind != Some(Kind::LavinMq)
+    }
+
+    /// What the broker has counted.
+    ///
+    /// # Errors
+    /// When it does not tell, as one that was not started here.
+    pub fn counts(&self) -> io::Result<Counts> {
+        match (self.metrics, &self.node) {
+            (Some(port), _) => Ok(Counts::from_metrics(&metrics::fetch(("127.0.0.1", port))?)),
+            (None, Some(node)) => node.counts(),
+            (None, None) => Err(io::Error::other("this broker does not tell its counts")),
+        }
+    }
+
+    /// Asks the broker to end in order, without waiting for it.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn ask_to_end(&self) -> io::Result<()> {
+        signal(self.seen_pid()?, Signal::TERM)
+    }
+
+    /// Ends the broker and returns what it printed.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn stop(self) -> io::Result<String> {
+        let log = self.log.clone();
+        drop(self);
+        fs::read_to_string(log)
+    }
+
+    /// Whether it answers, or why not.
+    fn greet(&mut self) -> io::Result<()> {
+        match (self.kind, self.metrics) {
+            // A connection to the relay would be taken for its input.
+            (Some(Kind::NullRelay), Some(port)) => metrics::fetch(("127.0.0.1", port)).map(drop),
+            _ => self.peer().map(|peer| self.product = peer.product()),
+        }
+    }
+
     fn address(&self) -> io::Result<Uri> {
         Uri::parse(&self.uri).map_err(io::Error::other)
     }
 
-    fn wait_until_it_answers(&mut self, scratch: &Path, stop: &Stop) -> io::Result<()> {
+    fn wait_until_it_answers(&mut self, stop: &Stop) -> io::Result<()> {
         let start = Instant::now();
         loop {
-            let error = match self.peer() {
-                Ok(peer) => {
-                    self.product = peer.product();
-                    return Ok(());
-                }
-                Err(error) => error,
-            };
+            let Err(error) = self.greet() else { return Ok(()) };
             if self.children.is_empty() {
                 return Err(io::Error::other(format!("{}: {error}", without_password(&self.uri))));
             }
@@ -238,10 +420,9 @@ impl Subject {
                 return Err(io::Error::other("ended before it had started"));
             }
             if ended || start.elapsed() > PATIENCE {
-                let log = scratch.join("output.log");
-                let text = fs::read_to_string(&log).unwrap_or_default();
+                let text = fs::read_to_string(&self.log).unwrap_or_default();
                 let last = text.lines().last().unwrap_or("it printed nothing");
-                let log = log.display();
+                let log = self.log.display();
                 return Err(io::Error::other(format!("did not start: {last} (all of it: {log})")));
             }
             sleep(PAUSE);
@@ -299,59 +480,79 @@ pub fn without_password(uri: &str) -> String {
     }
 }
 
-fn start_own(site: &Site, scratch: &Path, placement: &Placement) -> io::Result<Subject> {
-    let (port, metrics) = (free_ports(1)?, free_ports(1)?);
-    let data = scratch.join("data");
-    let mut command = Command::new(&site.lepus);
-    // Below its own directory, because the path of the control socket in it has to be short.
-    command.arg("serve").current_dir(scratch).args(["--data-dir", "data"]);
-    command.args(["--port", &format!("127.0.0.1:{port}")]);
-    command.args(["--metrics-listen", &format!("127.0.0.1:{metrics}")]);
-    command.args(["--shards", &placement.broker.len().max(1).to_string()]);
-    command.args(&site.flags);
-    let child = start(&mut command, scratch, placement)?;
-    fs::create_dir_all(&data)?;
-    Ok(Subject {
-        uri: format!("amqp://guest:guest@127.0.0.1:{port}"),
-        product: String::new(),
-        pid: Some(child.id()),
-        metrics: Some(metrics),
-        data: Some(data),
-        children: vec![child],
-    })
-}
-
-fn start_rabbitmq(scratch: &Path, placement: &Placement) -> io::Result<Subject> {
-    if let Some(reason) = Node::missing() {
-        return Err(io::Error::other(format!("RabbitMQ cannot be started: {reason}")));
+fn start_ours(
+    kind: Kind,
+    site: &Site,
+    scratch: &Path,
+    placement: &Placement,
+) -> io::Result<Subject> {
+    if let Some(reason) = kind.missing(site) {
+        return Err(io::Error::other(format!("{} cannot be started: {reason}", kind.name())));
     }
-    let port = free_ports(3)?;
-    // The same at every start: its data belongs to its name. Other nodes have other port mappers.
-    let name = "lepus-experiment@localhost".to_owned();
-    let node = Node { name, port, scratch: scratch.to_owned() };
-    let mapper = node.start_mapper()?;
-    let mut command = Command::new(Node::server());
-    node.set_environment(&mut command);
-    let mut subject = Subject {
-        uri: format!("amqp://guest:guest@127.0.0.1:{port}"),
-        product: String::new(),
-        pid: None,
-        metrics: None,
-        data: Some(scratch.to_owned()),
-        children: vec![mapper],
+    let ports = Ports::free()?;
+    let uri = format!("amqp://guest:guest@127.0.0.1:{}", ports.amqp);
+    let mut subject = Subject::elsewhere(&uri);
+    subject.kind = Some(kind);
+    subject.metrics = (kind != Kind::RabbitMq).then_some(ports.metrics);
+    subject.data = Some(scratch.join("data"));
+    subject.log = scratch.join("output.log");
+    let mut command = match kind {
+        Kind::Lepus => own_command(site, ports, placement),
+        Kind::LavinMq => lavinmq_command(site, ports),
+        Kind::NullBroker | Kind::NullRelay => {
+            let mut command = Command::new(&site.bench);
+            command.args([kind.name(), &ports.amqp.to_string(), &ports.metrics.to_string()]);
+            command
+        }
+        Kind::RabbitMq => {
+            // The same name at every start: its data belongs to it. Other nodes have other port mappers.
+            let name = "lepus-experiment@localhost".to_owned();
+            let node = Node { name, port: ports.amqp, scratch: scratch.to_owned() };
+            let mut command = Command::new(Node::server());
+            node.set_environment(&mut command);
+            subject.children.push(node.start_mapper()?);
+            subject.data = Some(node.data());
+            subject.node = Some(node);
+            command
+        }
     };
-    let server = start(&mut command, scratch, placement)?;
-    subject.children.insert(0, server);
+    if let Some(data) = &subject.data {
+        fs::create_dir_all(data)?;
+    }
+    // Below its own directory, because the path of the control socket in it has to be short.
+    command.current_dir(scratch).stdin(Stdio::null());
+    let log = File::create(&subject.log)?;
+    // In a group of its own, so that Ctrl-C reaches the experiment alone.
+    command.stdout(log.try_clone()?).stderr(log).process_group(0);
+    let program = command.get_program().display().to_string();
+    let child = spawn_on(&placement.broker, &mut command)
+        .map_err(|error| io::Error::other(format!("cannot start {program}: {error}")))?;
+    subject.pid = Some(child.id());
+    subject.children.insert(0, child);
     Ok(subject)
 }
 
-/// Starts a broker in a group of its own, so that Ctrl-C reaches the experiment alone.
-fn start(command: &mut Command, scratch: &Path, placement: &Placement) -> io::Result<Child> {
-    let log = File::create(scratch.join("output.log"))?;
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-    let program = command.get_program().display().to_string();
-    let child = spawn_on(&placement.broker, command);
-    child.map_err(|error| io::Error::other(format!("cannot start {program}: {error}")))
+fn own_command(site: &Site, ports: Ports, placement: &Placement) -> Command {
+    let mut command = Command::new(&site.lepus);
+    command.args(["serve", "--data-dir", "data"]);
+    command.args(["--port", &format!("127.0.0.1:{}", ports.amqp)]);
+    command.args(["--metrics-listen", &format!("127.0.0.1:{}", ports.metrics)]);
+    command.args(["--shards", &placement.broker.len().max(1).to_string()]);
+    command.args(&site.flags);
+    command
+}
+
+fn lavinmq_command(site: &Site, ports: Ports) -> Command {
+    let mut command = Command::new(site.lavinmq.as_deref().unwrap_or(Path::new("lavinmq")));
+    command.args(["-D", "data", "-b", "127.0.0.1", "-l", "warn", "--mqtt-port=-1"]);
+    command.args([
+        format!("--amqp-port={}", ports.amqp),
+        format!("--http-port={}", ports.second),
+        format!("--clustering-port={}", ports.third),
+        format!("--metrics-http-port={}", ports.metrics),
+    ]);
+    command.args(["--control-unix-path=control.sock", "--pidfile=pid"]);
+    command
 }
 
 fn find(uri: &str, pid: Option<u32>) -> io::Result<Subject> {
@@ -360,14 +561,9 @@ fn find(uri: &str, pid: Option<u32>) -> io::Result<Subject> {
         true => procfs::listener(parts.port),
         false => None,
     });
-    Ok(Subject {
-        uri: uri.to_owned(),
-        product: String::new(),
-        pid,
-        metrics: None,
-        data: None,
-        children: Vec::new(),
-    })
+    let mut subject = Subject::elsewhere(uri);
+    subject.pid = pid;
+    Ok(subject)
 }
 
 /// Whether a host is this machine: an address of its can be bound.
@@ -376,18 +572,36 @@ fn is_local(host: &str) -> bool {
     addresses.is_ok_and(|mut found| found.any(|address| UdpSocket::bind(address).is_ok()))
 }
 
-/// The first of `count` neighbouring ports that nobody listens on at the moment.
-fn free_ports(count: u16) -> io::Result<u16> {
-    for _ in 0..100 {
-        let first = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let others = first.checked_add(count - 1).map(|last| first..=last);
-        if others.is_some_and(|mut ports| {
-            ports.all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        }) {
-            return Ok(first);
+/// Neighbouring ports: of AMQP, of what a broker needs beside it (the relay's output, traffic between nodes, HTTP, a port
+/// mapper), and of metrics.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    amqp: u16,
+    second: u16,
+    third: u16,
+    metrics: u16,
+}
+
+impl Ports {
+    /// Ports that nobody listens on at the moment.
+    fn free() -> io::Result<Ports> {
+        for _ in 0..100 {
+            let amqp = free_port()?;
+            let Some(metrics) = amqp.checked_add(3) else { continue };
+            if (amqp..=metrics).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+                return Ok(Ports { amqp, second: amqp + 1, third: amqp + 2, metrics });
+            }
         }
+        Err(io::Error::other("no 4 neighbouring ports are free"))
     }
-    Err(io::Error::other(format!("no {count} neighbouring ports are free")))
+}
+
+/// A port that nobody listens on at the moment.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 #[cfg(test)]
@@ -405,6 +619,29 @@ mod tests {
         assert_eq!((one.broker, one.load), (vec![7], vec![7]));
         assert_eq!(Placement::first(&[0, 1], 9).broker, [0, 1]);
         assert!(Placement::first(&[], 1).broker.is_empty());
+    }
+
+    #[test]
+    fn a_broker_that_is_not_there_is_left_out_with_the_reason() {
+        let site = Site { lavinmq: None, ..Site::new(PathBuf::from("/no/such/lepus")) };
+        assert_eq!(Kind::Lepus.missing(&site), Some("/no/such/lepus is not there".to_owned()));
+        let text = Kind::NullBroker.missing(&site).unwrap();
+        assert!(text.contains("/no/such/lepus-bench"), "{text}");
+        assert!(Kind::LavinMq.missing(&site).unwrap().contains("LAVINMQ"));
+        for kind in Kind::ALL {
+            assert_eq!(Kind::find(kind.name()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn nothing_is_started_once_the_end_is_wanted() {
+        let stop = Stop::default();
+        stop.wish();
+        let site = Site::new(std::env::current_exe().unwrap());
+        let choice = Choice::Ours(Kind::Lepus);
+        let started = Subject::start(&choice, "x", &site, &Placement::halves(&[0]), true, &stop);
+        assert!(started.err().unwrap().to_string().contains("nothing is started"));
+        assert!(!site.scratch.join("x").exists());
     }
 
     #[test]
@@ -426,9 +663,9 @@ mod tests {
 
     #[test]
     fn a_broker_that_does_not_answer_is_an_error_that_names_it() {
-        let port = free_ports(3).unwrap();
+        let port = free_port().unwrap();
         let choice = Choice::At(format!("amqp://u:secret@127.0.0.1:{port}"), None);
-        let site = Site { lepus: PathBuf::new(), flags: Vec::new(), scratch: PathBuf::new() };
+        let site = Site::new(PathBuf::new());
         let error =
             Subject::start(&choice, "x", &site, &Placement::halves(&[0]), true, &Stop::default())
                 .err();

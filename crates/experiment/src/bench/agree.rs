@@ -1,8 +1,9 @@
 //! Whether `lepus perf` and the reference tester measure the same: the same load by both on the same broker in turn.
 
 use crate::bench::measure::{Load, median, pinned};
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::Place;
 use crate::bench::workload::{SINGLE, Said, Tester, Workload};
+use crate::subject::{Kind, Subject};
 use std::io::{self, BufRead, BufReader};
 
 /// How far the two may be apart, as a share of the reference's figure.
@@ -85,12 +86,9 @@ struct Figures {
 /// # Errors
 /// When the broker or a tester fails.
 pub fn run(plan: &Plan) -> io::Result<bool> {
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == plan.broker);
+    let kind = Kind::find(&plan.broker);
     let kind = kind.ok_or_else(|| io::Error::other(format!("no broker {}", plan.broker)))?;
-    if let Some(missing) = kind.missing(&plan.place) {
-        return Err(io::Error::other(missing));
-    }
-    let subject = Subject::start(kind, &plan.place)?;
+    let subject = plan.place.start(kind)?;
     println!(
         "{:10} {:>16} {:>10} {:>9} {:>9}  {:>14} {:>10} {:>9} {:>9}",
         kind.name(),
@@ -106,7 +104,7 @@ pub fn run(plan: &Plan) -> io::Result<bool> {
     let mut agree = true;
     for both in &LOADS {
         eprintln!("{}: the reference on the null broker", both.name);
-        let null = Subject::start(Kind::NullBroker, &plan.place)?;
+        let null = plan.place.start(Kind::NullBroker)?;
         let floor = measure(both, Tester::Reference, &null, &plan.load)?;
         drop(null);
         let (mut reference, mut own) = (Vec::new(), Vec::new());
@@ -165,8 +163,8 @@ fn measure(both: &Both, tester: Tester, subject: &Subject, load: &Load) -> io::R
         acknowledges: true,
         counted: None,
     };
-    let command = workload.command(subject.port(), load.seconds, &load.testers);
-    let mut child = pinned(&command, load)?;
+    let mut command = workload.command(subject.port(), load.seconds, &load.testers);
+    let mut child = pinned(&mut command, load)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let (mut said, mut intervals) = (Said::default(), Vec::new());
     for line in BufReader::new(output).lines() {

@@ -16,9 +16,10 @@ pub use many_queues::seed;
 use crate::bench::arguments::Arguments;
 use crate::bench::json::Json;
 use crate::bench::measure::Load;
+use crate::bench::place::{Place, choose};
 use crate::bench::run::machine;
-use crate::bench::subject::{Kind, Place};
 use crate::disk;
+use crate::subject::Kind;
 use figures::{Line, render};
 use row::{ROWS, Row};
 use std::fs;
@@ -78,20 +79,6 @@ impl Plan {
         let scaled = (count as f64 * self.scale / 1_000.0).round() as u64 * 1_000;
         scaled.max(1_000)
     }
-
-    fn kinds(&self) -> Vec<Kind> {
-        let mut kinds = Vec::new();
-        for kind in [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq] {
-            if !self.brokers.is_empty() && !self.brokers.iter().any(|name| name == kind.name()) {
-                continue;
-            }
-            match kind.missing(&self.place) {
-                Some(reason) => eprintln!("{} is left out: {reason}", kind.name()),
-                None => kinds.push(kind),
-            }
-        }
-        kinds
-    }
 }
 
 /// The names and titles of all rows.
@@ -107,8 +94,9 @@ pub fn list() {
 /// When results cannot be written. A row that fails says why in its place.
 pub fn run(plan: &Plan) -> io::Result<()> {
     fs::create_dir_all(&plan.results)?;
-    let kinds = plan.kinds();
-    let dropping = disk::drop_page_cache(&plan.place.scratch)?;
+    let kinds = [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq];
+    let kinds = choose(&kinds, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
+    let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
     println!("scale {}; the page cache is dropped by {dropping}\n", plan.scale);
     let mut measured: Vec<(&Row, Vec<Line>)> = Vec::new();
     for row in &ROWS {

@@ -1,8 +1,9 @@
 //! System calls and heap allocations per message, which do not depend on how fast the machine is.
 
 use crate::bench::measure::{self, Load};
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::Place;
 use crate::bench::workload::{Said, WORKLOADS, Workload};
+use crate::subject::{Kind, Subject};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,12 +28,12 @@ pub struct Plan {
 /// # Errors
 /// When the broker or the tester fails.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    fs::create_dir_all(&plan.place.scratch)?;
+    fs::create_dir_all(&plan.place.site.scratch)?;
     println!("{:14} {:>12} {:>11}  calls by name", "", "calls/m", "allocs/m");
     let has_tester = |one: &&Workload| plan.load.testers.missing(one.tester).is_none();
     for workload in WORKLOADS.iter().filter(has_tester) {
-        let subject = Subject::start(Kind::Lepus, &plan.place)?;
-        let calls = count_calls(workload, &subject, &plan.load, &plan.place.scratch)?;
+        let subject = plan.place.start(Kind::Lepus)?;
+        let calls = count_calls(workload, &subject, &plan.load, &plan.place.site.scratch)?;
         drop(subject);
         let allocations = count_allocations(workload, plan)?;
         let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.5}"));
@@ -73,7 +74,7 @@ pub fn count_calls(
     scratch: &Path,
 ) -> io::Result<Calls> {
     let output = scratch.join("calls.txt");
-    let counter = start_counter(subject.pid(), &output)?;
+    let counter = start_counter(subject.seen_pid()?, &output)?;
     let messages = load(workload, subject, side, side.seconds)?;
     let Some(counter) = counter else {
         return Ok(Calls::default());
@@ -128,10 +129,11 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
     if !plan.counting.exists() {
         return Ok(None);
     }
-    let place = Place { lepus: plan.counting.clone(), ..plan.place.clone() };
+    let mut place = plan.place.clone();
+    place.site.lepus.clone_from(&plan.counting);
     let mut totals = Vec::new();
     for seconds in [2, 6] {
-        let subject = Subject::start(Kind::Lepus, &place)?;
+        let subject = place.start(Kind::Lepus)?;
         let messages = load(workload, &subject, &plan.load, seconds)?;
         let printed = subject.stop()?;
         let line = printed.lines().rev().find_map(|line| {
@@ -154,8 +156,8 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
 /// tester's where that does not stand.
 fn load(workload: &Workload, subject: &Subject, load: &Load, seconds: u64) -> io::Result<f64> {
     let before = subject.counts()?;
-    let tester = workload.command(subject.port(), seconds, &load.testers);
-    let output = measure::pinned(&tester, load)?.wait_with_output()?;
+    let mut tester = workload.command(subject.port(), seconds, &load.testers);
+    let output = measure::pinned(&mut tester, load)?.wait_with_output()?;
     if !output.status.success() {
         return Err(io::Error::other(format!("the tester ended with {}", output.status)));
     }

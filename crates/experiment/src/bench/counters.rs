@@ -3,55 +3,11 @@
 //! The page has the names of the Prometheus metrics that RabbitMQ and lepus have, so that one reader
 //! serves all of them; LavinMQ has names of its own.
 
-use crate::metrics::sum;
+use crate::metrics::{ACKNOWLEDGED, Counts, DELIVERED, RECEIVED};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-const RECEIVED: &str = "rabbitmq_global_messages_received_total";
-const DELIVERED: &str = "rabbitmq_global_messages_delivered_total";
-const ACKNOWLEDGED: &str = "rabbitmq_global_messages_acknowledged_total";
-/// As LavinMQ calls them; it does not count what it received.
-const LAVINMQ_DELIVERED: &str = "lavinmq_global_messages_delivered_total";
-const LAVINMQ_ACKNOWLEDGED: &str = "lavinmq_global_messages_acknowledged_total";
-const SHARD_SECONDS: &str = "lepus_shard_seconds_total";
-
-/// What a broker has counted since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages taken from publishers.
-    pub received: u64,
-    /// Messages given to consumers.
-    pub delivered: u64,
-    /// Deliveries that consumers have acknowledged.
-    pub acknowledged: u64,
-    /// Microseconds that shards spent looking around without work, where the broker tells.
-    pub spin_micros: u64,
-}
-
-impl Counts {
-    /// What was counted since `earlier`.
-    pub fn since(self, earlier: Counts) -> Counts {
-        Counts {
-            received: self.received.saturating_sub(earlier.received),
-            delivered: self.delivered.saturating_sub(earlier.delivered),
-            acknowledged: self.acknowledged.saturating_sub(earlier.acknowledged),
-            spin_micros: self.spin_micros.saturating_sub(earlier.spin_micros),
-        }
-    }
-
-    /// The counts on a page of metrics, summed over labels.
-    pub fn from_metrics(page: &str) -> Counts {
-        Counts {
-            received: sum(page, RECEIVED, &[]) as u64,
-            delivered: (sum(page, DELIVERED, &[]) + sum(page, LAVINMQ_DELIVERED, &[])) as u64,
-            acknowledged: (sum(page, ACKNOWLEDGED, &[]) + sum(page, LAVINMQ_ACKNOWLEDGED, &[]))
-                as u64,
-            spin_micros: (sum(page, SHARD_SECONDS, &["state=\"spin\""]) * 1e6) as u64,
-        }
-    }
-}
 
 /// Counters that one thread raises and the page's thread reads.
 #[derive(Debug, Default)]
@@ -113,28 +69,6 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_are_summed_over_labels() {
-        let page = "# HELP rabbitmq_global_messages_received_total x\n\
-                    rabbitmq_global_messages_received_total{protocol=\"amqp091\"} 3\n\
-                    rabbitmq_global_messages_received_total{protocol=\"b\"} 4\n\
-                    rabbitmq_global_messages_received_total_more 9\n\
-                    rabbitmq_global_messages_delivered_total 5\n\
-                    lepus_shard_seconds_total{shard=\"0\",state=\"busy\"} 9.5\n\
-                    lepus_shard_seconds_total{shard=\"0\",state=\"spin\"} 0.5\n";
-        let counts = Counts::from_metrics(page);
-        assert_eq!((counts.received, counts.delivered), (7, 5));
-        assert_eq!((counts.acknowledged, counts.spin_micros), (0, 500_000));
-    }
-
-    #[test]
-    fn lavinmq_has_names_of_its_own() {
-        let page = "lavinmq_global_messages_delivered_total 5\n\
-                    lavinmq_global_messages_acknowledged_total 4\n";
-        let counts = Counts::from_metrics(page);
-        assert_eq!((counts.received, counts.delivered, counts.acknowledged), (0, 5, 4));
-    }
 
     #[test]
     fn what_is_served_can_be_fetched() {

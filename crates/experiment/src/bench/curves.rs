@@ -9,9 +9,10 @@ mod rows;
 use crate::bench::arguments::Arguments;
 use crate::bench::json::Json;
 use crate::bench::measure::median;
+use crate::bench::place::{Place, choose};
 use crate::bench::run::machine;
-use crate::bench::subject::{Kind, Place};
 use crate::plot::{Axis, LinePlot, Look, Series, Unit};
+use crate::subject::Kind;
 use load::Load;
 use rows::{CURVES, Curve};
 use std::fmt::Write;
@@ -80,30 +81,10 @@ impl Plan {
                 return Err(format!("no curve `{name}`; there are: {names}"));
             }
         }
-        for name in &plan.brokers {
-            if KINDS.iter().all(|kind| kind.name() != name) {
-                let names = KINDS.map(Kind::name).join(", ");
-                return Err(format!("no broker `{name}`; there are: {names}"));
-            }
-        }
         if plan.rounds == 0 {
             return Err("--rounds cannot be 0: nothing would be measured".to_owned());
         }
         Ok(plan)
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        let is_asked = |kind: &Kind| {
-            self.brokers.is_empty() || self.brokers.iter().any(|name| name == kind.name())
-        };
-        let mut kinds = Vec::new();
-        for kind in KINDS.into_iter().filter(is_asked) {
-            match kind.missing(&self.place) {
-                Some(reason) => eprintln!("{} is left out: {reason}", kind.name()),
-                None => kinds.push(kind),
-            }
-        }
-        kinds
     }
 }
 
@@ -120,7 +101,7 @@ pub fn list() {
 /// When results cannot be written. A broker that fails at a size says why and is left out there.
 pub fn run(plan: &Plan) -> io::Result<()> {
     fs::create_dir_all(&plan.results)?;
-    let kinds = plan.kinds();
+    let kinds = choose(&KINDS, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let is_asked = |curve: &&Curve| {
         plan.curves.is_empty() || plan.curves.iter().any(|name| name == curve.name)
     };

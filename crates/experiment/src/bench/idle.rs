@@ -5,10 +5,10 @@
 //! it holds whatever the allocator and the tables add.
 
 use crate::bench::arguments::Arguments;
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::Place;
 use crate::peer::Peer;
-use crate::procfs::{self, Reading};
-use lepus_amqp::client::ClientOptions;
+use crate::procfs::Reading;
+use crate::subject::{Kind, Subject};
 use lepus_amqp::method::{exchange, queue};
 use std::io;
 use std::net::TcpStream;
@@ -47,10 +47,10 @@ impl Crowd {
 /// # Errors
 /// When the broker does not start or ends a connection.
 pub fn run(plan: Crowd, place: &Place) -> io::Result<()> {
-    let subject = Subject::start(Kind::Lepus, place)?;
+    let subject = place.start(Kind::Lepus)?;
     let mut probe = Probe { subject: &subject, last: 0 };
     // Tables, threads and code are there after the first of each kind.
-    let mut first = open(&subject)?;
+    let mut first = subject.connect()?;
     first.open_channel(1)?;
     declare(&mut first, "first", 1)?;
     bind(&mut first, "amq.direct", "first", 1)?;
@@ -60,7 +60,7 @@ pub fn run(plan: Crowd, place: &Place) -> io::Result<()> {
 
     let mut connections = Vec::new();
     for _ in 0..plan.connections {
-        connections.push(open(&subject)?);
+        connections.push(subject.connect()?);
     }
     probe.take("connection", plan.connections)?;
     for connection in &mut connections {
@@ -90,36 +90,17 @@ struct Probe<'a> {
 
 impl Probe<'_> {
     fn start(&mut self) -> io::Result<()> {
-        self.last = settled(self.subject)?;
+        self.last = self.subject.settled_bytes()?;
         Ok(())
     }
 
     fn take(&mut self, name: &str, count: usize) -> io::Result<()> {
-        let now = settled(self.subject)?;
+        let now = self.subject.settled_bytes()?;
         let each = now.saturating_sub(self.last) as f64 / count.max(1) as f64;
         println!("{name:30} {count:>7} {each:>8.0} bytes each");
         self.last = now;
         Ok(())
     }
-}
-
-/// Resident bytes once they stand still.
-fn settled(subject: &Subject) -> io::Result<u64> {
-    let mut last = procfs::read(subject.pid())?.resident_bytes;
-    loop {
-        sleep(Duration::from_millis(500));
-        let now = procfs::read(subject.pid())?.resident_bytes;
-        if now == last {
-            return Ok(now);
-        }
-        last = now;
-    }
-}
-
-fn open(subject: &Subject) -> io::Result<Peer<TcpStream>> {
-    let stream = TcpStream::connect(("127.0.0.1", subject.port()))?;
-    stream.set_nodelay(true)?;
-    Peer::open(stream, ClientOptions::default())
 }
 
 fn declare(peer: &mut Peer<TcpStream>, prefix: &str, count: usize) -> io::Result<()> {
@@ -172,14 +153,14 @@ fn idle(
         connection.stream().set_nonblocking(true)?;
     }
     let start = Instant::now();
-    let before = procfs::read(subject.pid())?;
+    let before = subject.read()?;
     while start.elapsed() < Duration::from_secs(seconds) {
         for connection in connections.iter_mut() {
             connection.keep_alive()?;
         }
         sleep(Duration::from_millis(500));
     }
-    let after = procfs::read(subject.pid())?;
+    let after = subject.read()?;
     Ok(describe(before, after, start.elapsed().as_secs_f64()))
 }
 

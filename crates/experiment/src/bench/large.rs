@@ -2,9 +2,10 @@
 //! its peak, and what stays of it.
 
 use crate::bench::arguments::Arguments;
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::Place;
 use crate::peer::{Peer, Seen};
 use crate::procfs;
+use crate::subject::{Kind, Subject};
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
@@ -42,16 +43,15 @@ impl LargeMessage {
 /// # Errors
 /// When the broker does not start or ends a connection.
 pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
-    let subject = Subject::start(Kind::Lepus, place)?;
-    let mut publisher = Peer::open(connect(&subject)?, ClientOptions::default())?;
-    publisher.open_channel(1)?;
+    let subject = place.start(Kind::Lepus)?;
+    let mut publisher = subject.peer()?;
     let mut consumers = Vec::new();
     for number in 0..plan.consumers {
         consumers.push(consumer(&subject, number)?);
     }
     publisher.send(1, confirm::Select::default());
     publisher.expect("confirm.select-ok")?;
-    let resident = || procfs::read(subject.pid()).map(|reading| reading.resident_bytes);
+    let resident = || subject.read().map(|reading| reading.resident_bytes);
     let before = resident()?;
     show("before", before, 0);
     let body = vec![b'x'; plan.mib << 20];
@@ -67,7 +67,7 @@ pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
         connections.push(taken?);
     }
     println!("all read after {:.1} s", start.elapsed().as_secs_f64());
-    show("at the peak", procfs::peak_bytes(subject.pid())?, before);
+    show("at the peak", procfs::peak_bytes(subject.seen_pid()?)?, before);
     sleep(Duration::from_secs(8));
     show("a little later", resident()?, before);
     drop(connections);
@@ -80,14 +80,10 @@ fn show(when: &str, bytes: u64, before: u64) {
     println!("{when:26} {:>8.1} MB", (bytes - before.min(bytes)) as f64 / 1e6);
 }
 
-fn connect(subject: &Subject) -> io::Result<TcpStream> {
+fn consumer(subject: &Subject, number: usize) -> io::Result<Peer<Sipping>> {
     let stream = TcpStream::connect(("127.0.0.1", subject.port()))?;
     stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-fn consumer(subject: &Subject, number: usize) -> io::Result<Peer<Sipping>> {
-    let mut peer = Peer::open(Sipping(connect(subject)?), ClientOptions::default())?;
+    let mut peer = Peer::open(Sipping(stream), ClientOptions::default())?;
     peer.open_channel(1)?;
     let queue = format!("large-{number}");
     peer.send(1, queue::Declare { queue: &queue, exclusive: true, ..Default::default() });

@@ -1,10 +1,11 @@
 //! One run of one load against one broker, and what it cost.
 
-use crate::bench::counters::Counts;
+use crate::affinity::spawn_on;
 use crate::bench::json::Json;
-use crate::bench::subject::{Kind, Subject};
 use crate::bench::workload::{Said, Testers, Workload};
+use crate::metrics::Counts;
 use crate::procfs::{self, Reading};
+use crate::subject::{Kind, Subject};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
@@ -151,7 +152,7 @@ impl Snapshot {
         };
         Ok(Snapshot {
             at: Instant::now(),
-            broker: procfs::read(subject.pid())?,
+            broker: subject.read()?,
             tester: procfs::read(tester)?,
             busy_seconds: procfs::busy_seconds(core)?,
             seen,
@@ -210,17 +211,16 @@ impl<T> Moments<T> {
 /// When the tester fails, or a figure cannot be read.
 pub fn run(
     workload: &Workload,
-    kind: Kind,
     subject: &Subject,
     core: usize,
     load: &Load,
 ) -> io::Result<Figures> {
-    let tester = match (kind, workload.relay_bytes) {
-        (Kind::NullRelay, Some(bytes)) => relay_command(subject.port(), bytes, load)?,
+    let mut tester = match (subject.kind(), workload.relay_bytes) {
+        (Some(Kind::NullRelay), Some(bytes)) => relay_command(subject.port(), bytes, load)?,
         _ => workload.command(subject.port(), load.seconds, &load.testers),
     };
     let counts_before = subject.counts()?;
-    let mut child = pinned(&tester, load)?;
+    let mut child = pinned(&mut tester, load)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mut said = Said::default();
     let mut moments = Moments::new();
@@ -270,7 +270,7 @@ pub fn check_counts(
     let counts_before = subject.counts()?;
     let mut tester = workload.command(subject.port(), load.seconds, &load.testers);
     tester.args(["-C", &messages.to_string()]);
-    let output = pinned(&tester, load)?.wait_with_output()?;
+    let output = pinned(&mut tester, load)?.wait_with_output()?;
     if !output.status.success() {
         return Err(io::Error::other(format!("the tester ended with {}", output.status)));
     }
@@ -312,16 +312,9 @@ fn disagreement(workload: &Workload, seen: f64, counts: Counts) -> f64 {
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn pinned(tester: &Command, load: &Load) -> io::Result<Child> {
-    let mut command = Command::new("taskset");
-    command
-        .args(["-c", &load.core.to_string()])
-        .arg(tester.get_program())
-        .args(tester.get_args())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(File::create(&load.errors)?);
-    command.spawn()
+pub fn pinned(tester: &mut Command, load: &Load) -> io::Result<Child> {
+    tester.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&load.errors)?);
+    spawn_on(&[load.core], tester)
 }
 
 /// The relay's load, which prints lines as the testers do.

@@ -1,8 +1,9 @@
 //! The least that anything between a publisher and a consumer must do: read publish frames from one
 //! connection, find their borders, and write the same frames to another.
 
-use crate::bench::counters::{self, Counts, Shared};
+use crate::bench::counters::{self, Shared};
 use crate::bench::null_broker::content;
+use crate::metrics::Counts;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind, Read, Write};

@@ -3,9 +3,10 @@
 use crate::bench::costs;
 use crate::bench::json::Json;
 use crate::bench::measure::{self, Figures, Load};
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::{Place, choose};
 use crate::bench::table::{self, Row};
 use crate::bench::workload::{WORKLOADS, Workload};
+use crate::subject::{Kind, Subject};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
@@ -32,7 +33,7 @@ pub struct Plan {
 /// # Errors
 /// When a broker or a tester fails, with what it said.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    let brokers = chosen_brokers(plan)?;
+    let brokers = choose(&Kind::ALL, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let workloads = chosen_workloads(plan)?;
     fs::create_dir_all(&plan.results)?;
     let mut rows = Vec::new();
@@ -45,7 +46,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             .collect();
         // RabbitMQ takes seconds to start, so it stays for all rounds; idle it needs next to nothing.
         let rabbitmq = match brokers.contains(&Kind::RabbitMq) {
-            true => Some(Subject::start(Kind::RabbitMq, &plan.place)?),
+            true => Some(plan.place.start(Kind::RabbitMq)?),
             false => None,
         };
         for round in 1..=plan.rounds {
@@ -64,7 +65,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         runs.retain(|(_, figures)| !figures.is_empty());
         for (kind, figures) in runs.iter_mut().filter(|(kind, _)| *kind != Kind::NullRelay) {
             let calls = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
-                costs::count_calls(workload, subject, &plan.load, &plan.place.scratch)
+                costs::count_calls(workload, subject, &plan.load, &plan.place.site.scratch)
             });
             match calls {
                 Ok(calls) => figures.iter_mut().for_each(|one| one.calls = calls.all),
@@ -103,7 +104,7 @@ fn measure_patiently(
 ) -> io::Result<Figures> {
     let measure = |load: &Load| {
         with_subject(kind, rabbitmq, plan, |subject| {
-            measure::run(workload, kind, subject, plan.place.core, load)
+            measure::run(workload, subject, plan.place.core, load)
         })
     };
     measure(&plan.load).or_else(|error| {
@@ -121,29 +122,12 @@ fn with_subject<T>(
     act: impl FnOnce(&Subject) -> io::Result<T>,
 ) -> io::Result<T> {
     match (kind, rabbitmq) {
+        (Kind::RabbitMq, Some(_)) if plan.place.stop.is_wanted() => {
+            Err(io::Error::other("no load is begun any more"))
+        }
         (Kind::RabbitMq, Some(subject)) => act(subject),
-        _ => act(&Subject::start(kind, &plan.place)?),
+        _ => act(&plan.place.start(kind)?),
     }
-}
-
-fn chosen_brokers(plan: &Plan) -> io::Result<Vec<Kind>> {
-    let mut brokers = Vec::new();
-    for name in &plan.brokers {
-        if Kind::ALL.iter().all(|kind| kind.name() != name) {
-            let names = Kind::ALL.map(Kind::name).join(", ");
-            return Err(io::Error::other(format!("no broker `{name}`; there are: {names}")));
-        }
-    }
-    for kind in Kind::ALL {
-        if !plan.brokers.is_empty() && !plan.brokers.iter().any(|name| name == kind.name()) {
-            continue;
-        }
-        match kind.missing(&plan.place) {
-            Some(reason) => eprintln!("{} is left out: {reason}", kind.name()),
-            None => brokers.push(kind),
-        }
-    }
-    Ok(brokers)
 }
 
 fn chosen_workloads(plan: &Plan) -> io::Result<Vec<&'static Workload>> {

@@ -1,8 +1,8 @@
 //! The table that a run ends with.
 
 use crate::bench::measure::Figures;
-use crate::bench::subject::Kind;
 use crate::bench::workload::Workload;
+use crate::subject::Kind;
 use std::fmt::Write;
 
 /// From here on the tester is the limit, and the rate says little about the broker.

@@ -2,9 +2,9 @@
 //! trips, and the memory of TLS connections that stay.
 
 use crate::bench::arguments::Arguments;
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::Place;
 use crate::peer::{Peer, Seen};
-use crate::procfs;
+use crate::subject::{Kind, Subject, free_port};
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::EMPTY;
@@ -19,8 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// Where the broker listens for TLS, beside the other ports of the subject.
-const TLS_PORT: u16 = 7702;
 /// How long round trips are measured while nobody else is there.
 const QUIET: Duration = Duration::from_secs(3);
 
@@ -52,23 +50,23 @@ impl Churn {
 ///
 /// # Errors
 /// When the broker does not start or refuses somebody.
-pub fn run(plan: Churn, mut place: Place) -> io::Result<()> {
-    std::fs::create_dir_all(&place.scratch)?;
-    let config = Arc::new(make_identity(&place.scratch)?);
-    let address = SocketAddr::from(([127, 0, 0, 1], TLS_PORT));
-    let file = |name: &str| place.scratch.join(name).display().to_string();
-    place.lepus_words.extend([
+pub fn run(plan: Churn, place: &Place) -> io::Result<()> {
+    std::fs::create_dir_all(&place.site.scratch)?;
+    let config = Arc::new(make_identity(&place.site.scratch)?);
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    let file = |name: &str| place.site.scratch.join(name).display().to_string();
+    let place = place.with_flags([
         format!("--tls-listen={address}"),
         format!("--tls-certificate={}", file("churn.pem")),
         format!("--tls-key={}", file("churn.key")),
     ]);
-    let subject = Subject::start(Kind::Lepus, &place)?;
+    let subject = place.start(Kind::Lepus)?;
     connect(&config, address)?;
 
-    let before = settled(&subject)?;
+    let before = subject.settled_bytes()?;
     let staying: Vec<Peer<Stream>> =
         (0..plan.idle).map(|_| connect(&config, address)).collect::<io::Result<_>>()?;
-    let each = settled(&subject)?.saturating_sub(before) / plan.idle.max(1) as u64;
+    let each = subject.settled_bytes()?.saturating_sub(before) / plan.idle.max(1) as u64;
     println!("{} TLS connections that stay: {each} bytes each", plan.idle);
 
     let mut prober = Prober::open(&subject)?;
@@ -78,7 +76,7 @@ pub fn run(plan: Churn, mut place: Place) -> io::Result<()> {
 
     let left = AtomicUsize::new(plan.connects);
     let running = AtomicBool::new(true);
-    let cpu = procfs::read(subject.pid())?.cpu_seconds;
+    let cpu = subject.read()?.cpu_seconds;
     let start = Instant::now();
     let (times, others) = thread::scope(|scope| -> io::Result<_> {
         let clients: Vec<_> =
@@ -94,7 +92,7 @@ pub fn run(plan: Churn, mut place: Place) -> io::Result<()> {
         Ok((times, others))
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    let cpu = procfs::read(subject.pid())?.cpu_seconds - cpu;
+    let cpu = subject.read()?.cpu_seconds - cpu;
     println!("round trips with churn:    {}", others.describe());
     println!("connects over TLS:         {}", times.describe());
     println!(
@@ -146,28 +144,12 @@ fn make_identity(scratch: &Path) -> io::Result<ClientConfig> {
     Ok(config)
 }
 
-/// Resident bytes once they stand still.
-fn settled(subject: &Subject) -> io::Result<u64> {
-    let mut last = 0;
-    loop {
-        let now = procfs::read(subject.pid())?.resident_bytes;
-        if now == last {
-            return Ok(now);
-        }
-        last = now;
-        sleep(Duration::from_millis(500));
-    }
-}
-
 /// Publishes a message a millisecond to itself and waits for each.
 struct Prober(Peer<TcpStream>);
 
 impl Prober {
     fn open(subject: &Subject) -> io::Result<Prober> {
-        let stream = TcpStream::connect(("127.0.0.1", subject.port()))?;
-        stream.set_nodelay(true)?;
-        let mut peer = Peer::open(stream, ClientOptions::default())?;
-        peer.open_channel(1)?;
+        let mut peer = subject.peer()?;
         peer.send(1, queue::Declare { queue: "probe", ..Default::default() });
         peer.expect("queue.declare-ok")?;
         peer.send(1, basic::Consume { queue: "probe", no_ack: true, ..Default::default() });

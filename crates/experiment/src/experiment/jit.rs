@@ -8,7 +8,7 @@ use crate::record::Profiled;
 use crate::report::{Block, Content};
 use crate::sample::INTERVAL;
 use crate::session::Session;
-use crate::subject::Choice;
+use crate::subject::{Choice, Kind};
 use crate::workload::Load;
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ fn measure(session: &mut Session<'_>) {
     let loads = [load("one queue", &SINGLE), load("100 queues", &MANY)];
     let placement = session.plan.apart();
     session.expect_turns(1, &loads);
-    let ours = session.plan.choices.iter().filter(|choice| **choice == Choice::Own).count();
+    let ours =
+        session.plan.choices.iter().filter(|choice| **choice == Choice::Ours(Kind::Lepus)).count();
     session.progress.expect(ours as f64 * loads.iter().map(profile::seconds_expected).sum::<f64>());
     session.take_turns(&placement, &loads);
     session.record.profiles = profile::take(session, &placement, &loads);

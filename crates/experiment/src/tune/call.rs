@@ -135,7 +135,7 @@ pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String>
         keeps_losers: false,
         write: None,
         output: PathBuf::from(format!("build/tune/{now}")),
-        site: Site { lepus, flags: Vec::new(), scratch: PathBuf::new() },
+        site: Site::new(lepus),
         command: spoken(words),
     };
     let (mut from, mut data) = (None, None);

@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use crate::record::{Record, Run};
 use crate::sample::INTERVAL;
 use crate::stop::Stop;
-use crate::subject::{Choice, Placement, Site, Subject};
+use crate::subject::{Choice, Kind, Placement, Site, Subject};
 use crate::workload::{self, Latency, Load, Outcome};
 use lepus_perf::to_stderr;
 use std::collections::BTreeMap;
@@ -210,7 +210,8 @@ fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, 
     // It places itself, on what the load leaves.
     let anywhere =
         Placement { name: variant.name.clone(), broker: variant.broker.clone(), load: Vec::new() };
-    let subject = Subject::start(&Choice::Own, "broker", &site, &anywhere, true, stop)?;
+    let subject =
+        Subject::start(&Choice::Ours(Kind::Lepus), "broker", &site, &anywhere, true, stop)?;
     let load = Load {
         name: plan.load.join(" "),
         words: words(plan, variant.load.len()),

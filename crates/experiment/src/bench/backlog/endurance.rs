@@ -5,8 +5,9 @@ use super::row::tester;
 use super::visit::Visit;
 use crate::bench::arguments::Arguments;
 use crate::bench::measure::Load;
-use crate::bench::subject::{Kind, Place};
+use crate::bench::place::Place;
 use crate::bench::workload::{Said, Tester};
+use crate::subject::Kind;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ impl Plan {
     ) -> Result<Plan, String> {
         let seconds = arguments.take("endure", 600)?;
         let kind: String = arguments.take("broker", "lepus".to_owned())?;
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
+        let kind = Kind::find(&kind);
         Ok(Plan {
             seconds,
             backlog_mb: arguments.take("backlog-mb", 5_000)?,
@@ -70,7 +71,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let (number, size) = (messages.to_string(), BODY_BYTES.to_string());
     let words = ["-x", "1", "-y", "0", "-u", QUEUE, "-s", &size, "-c", "5000", "-C", &number];
     let filled =
-        visit.load(&plan.backlog, &tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
+        visit.load(&plan.backlog, tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
     let rate = messages as f64 / filled.seconds;
     println!("{messages} messages of backlog at {rate:.0}/s, {:.0} MB resident", mb(filled.peak));
     let (rate, seconds) = (plan.rate.to_string(), plan.seconds.to_string());
@@ -79,7 +80,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         "-r", &rate, "-R", &rate, "-z", &seconds,
     ];
     let endured =
-        visit.load(&plan.backlog, &tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
+        visit.load(&plan.backlog, tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
     let output = fs::read_to_string(plan.backlog.results.join("tester-output.log"))?;
     let minutes = minutes(&output);
     for (at, rate) in minutes.iter().enumerate() {

@@ -2,7 +2,9 @@
 
 use super::Plan;
 use super::figures::{Figures, Line};
+use crate::affinity::spawn_on;
 use crate::bench::measure::pinned;
+use crate::subject::free_port;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +15,6 @@ use std::time::{Duration, Instant};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 const MESSAGE_BYTES: usize = 1024;
-const PORT: u16 = 7740;
 
 /// Appends 64 KiB and syncs, over and over; then the same over what is there. Prints both rates in
 /// messages of 1 KiB per second.
@@ -91,11 +92,10 @@ pub fn echo(port: u16, count: u64) -> io::Result<()> {
 /// When it fails.
 pub fn measure_append(plan: &Plan) -> io::Result<Vec<Line>> {
     let count = plan.scaled(20_000);
-    let path = plan.place.scratch.join("append");
-    let mut command = Command::new("taskset");
-    command.args(["-c", &plan.place.core.to_string()]).arg(std::env::current_exe()?);
-    command.arg("append").arg(path).arg(count.to_string());
-    let output = command.stderr(Stdio::inherit()).output()?;
+    let path = plan.place.site.scratch.join("append");
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("append").arg(path).arg(count.to_string()).stdout(Stdio::piped());
+    let output = spawn_on(&[plan.place.core], &mut command)?.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter_map(|line| {
         let (phase, rate) = line.split_once(' ')?;
@@ -111,21 +111,23 @@ pub fn measure_append(plan: &Plan) -> io::Result<Vec<Line>> {
 /// # Errors
 /// When it fails.
 pub fn measure_persister(plan: &Plan, messages: u64) -> io::Result<Line> {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &plan.place.core.to_string()]).arg(std::env::current_exe()?);
-    command.args(["null-persister", &PORT.to_string()]).arg(plan.place.scratch.join("persister"));
+    let port = free_port()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["null-persister", &port.to_string()])
+        .arg(plan.place.site.scratch.join("persister"));
     command.arg(messages.to_string());
-    let mut persister = command.stdin(Stdio::null()).spawn()?;
-    let rate = echo_rate(plan, messages);
+    let mut persister = spawn_on(&[plan.place.core], command.stdin(Stdio::null()))?;
+    let rate = echo_rate(plan, port, messages);
     end(&mut persister, rate.is_ok())?;
     let figures = Figures { messages, rate: rate?, ..Figures::default() };
     Ok(Line::new("null persister", "window 1", figures))
 }
 
-fn echo_rate(plan: &Plan, messages: u64) -> io::Result<f64> {
+fn echo_rate(plan: &Plan, port: u16, messages: u64) -> io::Result<f64> {
     let mut client = Command::new(std::env::current_exe()?);
-    client.args(["echo", &PORT.to_string(), &messages.to_string()]);
-    let output = pinned(&client, &plan.load)?.wait_with_output()?;
+    client.args(["echo", &port.to_string(), &messages.to_string()]);
+    let output = pinned(&mut client, &plan.load)?.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     text.trim().parse().map_err(|_| io::Error::other("the null persister's client failed"))
 }

@@ -3,9 +3,9 @@
 use super::Plan;
 use super::figures::{Figures, Line};
 use super::visit::Visit;
-use crate::bench::subject::Kind;
 use crate::peer::Peer;
 use crate::procfs;
+use crate::subject::Kind;
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
@@ -106,7 +106,7 @@ pub fn measure(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let visit = Visit::start(plan, kind, &[], true)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["seed", &visit.port().to_string(), &queues.to_string(), &EACH.to_string()]);
-    let loaded = visit.load(plan, &command)?;
+    let loaded = visit.load(plan, command)?;
     let figures = visit.end(&loaded, messages, messages * BODY_BYTES as u64)?;
     let mut lines = vec![Line::new(kind.name(), format!("{queues} queues"), figures)];
     for phase in ["stopped", "killed"] {
@@ -115,9 +115,9 @@ pub fn measure(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
         }
         let visit = Visit::start(plan, kind, &[], false)?;
         let (first, slowest) = first_deliveries(&visit, queues)?;
-        let resident = procfs::read(visit.pid())?.resident_bytes;
+        let resident = procfs::read(visit.pid()?)?.resident_bytes;
         let end_mb = resident as f64 / 1e6;
-        let peak_mb = procfs::peak_bytes(visit.pid())? as f64 / 1e6;
+        let peak_mb = procfs::peak_bytes(visit.pid()?)? as f64 / 1e6;
         let figures = Figures { messages, end_mb, peak_mb, ..Figures::default() };
         let line = Line::new(kind.name(), phase, figures).with("start ms", visit.start_millis);
         lines.push(line.with("first get ms", first).with("slowest get ms", slowest));

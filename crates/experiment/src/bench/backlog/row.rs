@@ -3,8 +3,8 @@
 use super::figures::Line;
 use super::visit::{Loaded, Visit};
 use super::{Plan, floor, many_queues};
-use crate::bench::subject::Kind;
 use crate::bench::workload::Tester;
+use crate::subject::Kind;
 use lepus_amqp::method::queue;
 use std::io;
 use std::process::Command;
@@ -145,7 +145,7 @@ fn fill_and_drain(
     for (fill, drain) in [("fill", "drain"), ("fill again", "drain again")] {
         let visit = Visit::start(plan, kind, &[], lines.is_empty())?;
         let words = ["-x", "1", "-y", "0", "-u", QUEUE, "-s", &size, "-c", &window, "-C", &number];
-        let loaded = visit.load(plan, &tester(plan, made_by, visit.port(), &words))?;
+        let loaded = visit.load(plan, tester(plan, made_by, visit.port(), &words))?;
         let note = leftover(&visit, QUEUE, messages)?;
         let figures = visit.end(&loaded, messages, payload)?;
         lines.push(Line::new(kind.name(), fill, figures).noting(note));
@@ -153,7 +153,7 @@ fn fill_and_drain(
         let visit = Visit::start(plan, kind, &[], false)?;
         expect(&visit, QUEUE, messages)?;
         let words = ["-x", "0", "-y", "1", "-a", "-u", QUEUE, "-D", &number];
-        let loaded = visit.load(plan, &tester(plan, made_by, visit.port(), &words))?;
+        let loaded = visit.load(plan, tester(plan, made_by, visit.port(), &words))?;
         let note = leftover(&visit, QUEUE, 0)?;
         let start_millis = visit.start_millis;
         let figures = visit.end(&loaded, messages, payload)?;
@@ -176,7 +176,7 @@ fn fill(
     let size_text = size.to_string();
     let mut all = vec!["-y", "0", "-s", &size_text];
     all.extend(words);
-    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &all))?;
+    let loaded = visit.load(plan, tester(plan, Tester::Own, visit.port(), &all))?;
     let empty_mb = visit.resident_empty as f64 / 1e6;
     let figures = visit.end(&loaded, messages, messages * size)?;
     Ok((Line::new(kind.name(), phase, figures).with("empty MB", empty_mb), loaded))
@@ -248,7 +248,7 @@ fn fan_out(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
         "amq.fanout",
         "-p",
     ];
-    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let loaded = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
     let mut note = String::new();
     for number in 0..10 {
         note = format!("{note}{}", leftover(&visit, &format!("{QUEUE}-{number}"), messages)?);
@@ -268,7 +268,7 @@ fn interleaved(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let visit = Visit::start(plan, kind, flags, true)?;
     let words = ["-x", "100", "-y", "0", "-s", "1024", "-c", "20", "-C", &number];
     let words = [&words[..], &pattern("1", "100")].concat();
-    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let loaded = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
     let figures = visit.end(&loaded, messages, messages * 1_024)?;
     let mut lines = vec![Line::new(kind.name(), "fill", figures)];
 
@@ -276,10 +276,10 @@ fn interleaved(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     expect(&visit, "backlog-1", each)?;
     expect(&visit, "backlog-100", each)?;
     let words = ["-x", "0", "-y", "1", "-a", "-u", "backlog-1", "-D", &number];
-    let one = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let one = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
     let words = ["-x", "0", "-y", "99", "-a", "-D", &number];
     let words = [&words[..], &pattern("2", "100")].concat();
-    let rest = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let rest = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
     let all = Loaded { cpu_seconds: one.cpu_seconds + rest.cpu_seconds, ..rest };
     let note = leftover(&visit, "backlog-100", 0)?;
     let figures = visit.end(&all, messages, messages * 1_024)?;
@@ -312,7 +312,7 @@ fn unacked(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
         "--keep-unacked",
         "1000",
     ];
-    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let loaded = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
     let figures = visit.end(&loaded, messages, messages * 1_024)?;
     let line = Line::new(kind.name(), "both ways", figures);
     let (disk_most, disk_end) = loaded.disk;
@@ -331,7 +331,7 @@ fn small(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let visit = Visit::start(plan, kind, &[], false)?;
     expect(&visit, QUEUE, messages)?;
     let words = ["-x", "0", "-y", "1", "-a", "-u", QUEUE, "-D", &number];
-    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let loaded = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
     let note = leftover(&visit, QUEUE, 0)?;
     let start_millis = visit.start_millis;
     let figures = visit.end(&loaded, messages, messages * 16)?;

@@ -4,14 +4,14 @@ use super::Plan;
 use super::disk::{self, Device, Moved};
 use super::figures::Figures;
 use crate::bench::measure;
-use crate::bench::subject::{Kind, Subject};
 use crate::peer::Peer;
 use crate::procfs;
-use lepus_amqp::client::ClientOptions;
+use crate::subject::{Kind, Subject, signal};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -57,21 +57,20 @@ impl Visit {
     /// # Errors
     /// When it does not start.
     pub fn start(plan: &Plan, kind: Kind, flags: &[&str], fresh: bool) -> io::Result<Visit> {
-        fs::create_dir_all(&plan.place.scratch)?;
-        let device = Device::of(&plan.place.scratch)?;
+        fs::create_dir_all(&plan.place.site.scratch)?;
+        let device = Device::of(&plan.place.site.scratch)?;
         if !fresh {
-            disk::drop_page_cache(&plan.place.scratch)?;
+            disk::drop_page_cache(&plan.place.site.scratch)?;
         }
         let device_before = device.written()?;
-        let mut place = plan.place.clone();
-        place.lepus_words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let place = plan.place.with_flags(flags.iter().copied());
         let start = Instant::now();
         let subject = match fresh {
-            true => Subject::start(kind, &place)?,
-            false => Subject::resume(kind, &place)?,
+            true => place.start(kind)?,
+            false => place.resume(kind)?,
         };
         let start_millis = start.elapsed().as_secs_f64() * 1e3;
-        let resident_empty = procfs::read(subject.pid())?.resident_bytes;
+        let resident_empty = subject.read()?.resident_bytes;
         Ok(Visit { subject, device, device_before, start_millis, resident_empty })
     }
 
@@ -85,25 +84,21 @@ impl Visit {
     /// # Errors
     /// When it cannot log in.
     pub fn peer(&self) -> io::Result<Peer<TcpStream>> {
-        let stream = TcpStream::connect(("127.0.0.1", self.port()))?;
-        stream.set_nodelay(true)?;
-        let mut peer = Peer::open(stream, ClientOptions::default())?;
-        peer.open_channel(1)?;
-        Ok(peer)
+        self.subject.peer()
     }
 
     /// Runs a load to its end.
     ///
     /// # Errors
     /// When it fails, or takes longer than it may.
-    pub fn load(&self, plan: &Plan, tester: &Command) -> io::Result<Loaded> {
-        let pid = self.subject.pid();
+    pub fn load(&self, plan: &Plan, mut tester: Command) -> io::Result<Loaded> {
+        let pid = self.pid()?;
         let output = plan.results.join("tester-output.log");
         let before = procfs::read(pid)?;
         let moved_before = disk::moved(pid)?;
         reset_peak(pid);
         let start = Instant::now();
-        let mut child = measure::pinned(tester, &plan.load)?;
+        let mut child = measure::pinned(&mut tester, &plan.load)?;
         let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let copy = output.clone();
         let copier = std::thread::spawn(move || -> io::Result<u64> {
@@ -125,7 +120,7 @@ impl Visit {
                 tester_seconds = reading.cpu_seconds.max(tester_seconds);
             }
             if samples % SIZE_EVERY == 0 {
-                loaded.disk.1 = disk::used(&self.subject.data());
+                loaded.disk.1 = self.subject.data().map_or(0, disk::used);
                 loaded.disk.0 = loaded.disk.0.max(loaded.disk.1);
             }
             samples += 1;
@@ -161,7 +156,7 @@ impl Visit {
     /// # Errors
     /// When it does not end, or a figure cannot be read.
     pub fn end(self, loaded: &Loaded, messages: u64, payload: u64) -> io::Result<Figures> {
-        let pid = self.subject.pid();
+        let pid = self.pid()?;
         self.subject.ask_to_end()?;
         let mut moved = Moved::default();
         let start = Instant::now();
@@ -196,15 +191,17 @@ impl Visit {
     /// # Errors
     /// When that cannot be done.
     pub fn kill(self) -> io::Result<()> {
-        let pid = self.subject.pid().to_string();
-        Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status()?;
+        signal(self.pid()?, Signal::KILL)?;
         drop(self.subject);
         Ok(())
     }
 
     /// The program.
-    pub fn pid(&self) -> u32 {
-        self.subject.pid()
+    ///
+    /// # Errors
+    /// When it cannot be seen.
+    pub fn pid(&self) -> io::Result<u32> {
+        self.subject.seen_pid()
     }
 }
 

@@ -1,11 +1,12 @@
 //! A broker that was just started, a client of it, and what the operations cost it.
 
 use super::Cost;
-use crate::bench::subject::{Kind, Place, Subject};
+use crate::bench::place::Place;
 use crate::peer::Peer;
 use crate::procfs;
+use crate::subject::{Kind, Subject};
 use lepus_amqp::Method;
-use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
+use lepus_amqp::client::{ClientEvent, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::{Table, TableRef};
 use std::io;
@@ -24,7 +25,7 @@ const ASK: Duration = Duration::from_millis(20);
 /// Bytes that are sent together.
 const OUTPUT_BYTES: usize = 64 * 1024;
 const FRAME_MAX: u32 = 131_072;
-/// The client's channel.
+/// The client's channel: the one that a subject's client begins with.
 const CHANNEL: u16 = 1;
 /// Answers that are awaited together.
 const BATCH: u64 = 500;
@@ -68,10 +69,10 @@ impl Load {
         core: usize,
         act: impl FnOnce(&mut Load) -> io::Result<u64> + Send,
     ) -> io::Result<Cost> {
-        let subject = Subject::start(kind, place)?;
+        let subject = place.start(kind)?;
         let work = || {
             crate::affinity::restrict_thread(&[core])?;
-            let peer = connect(subject.port())?;
+            let peer = connect(&subject)?;
             let mut load = Load { subject, peer, began: None };
             let operations = act(&mut load)?;
             load.end(operations)
@@ -89,7 +90,7 @@ impl Load {
     pub fn begin(&mut self) -> io::Result<()> {
         self.peer.flush()?;
         let cpu_nanos = self.rest()?;
-        let resident = procfs::read(self.subject.pid())?.resident_bytes;
+        let resident = self.subject.read()?.resident_bytes;
         self.began = Some(Began { cpu_nanos, resident });
         Ok(())
     }
@@ -97,7 +98,7 @@ impl Load {
     fn end(mut self, operations: u64) -> io::Result<Cost> {
         let began = self.began.ok_or_else(|| io::Error::other("a curve that never begins"))?;
         let cpu_nanos = self.rest()?.saturating_sub(began.cpu_nanos);
-        let resident = procfs::read(self.subject.pid())?.resident_bytes;
+        let resident = self.subject.read()?.resident_bytes;
         Ok(Cost {
             micros: cpu_nanos as f64 / 1e3 / operations.max(1) as f64,
             grown_mb: (resident as f64 - began.resident as f64) / 1e6,
@@ -107,12 +108,12 @@ impl Load {
     /// Waits until the broker rests. Its nanoseconds of CPU then.
     fn rest(&mut self) -> io::Result<u64> {
         let start = Instant::now();
-        let mut last = procfs::cpu_nanos(self.subject.pid())?;
+        let mut last = procfs::cpu_nanos(self.subject.seen_pid()?)?;
         let mut calm = 0;
         while start.elapsed() < PATIENCE {
             let looked = Instant::now();
             sleep(LOOK);
-            let now = procfs::cpu_nanos(self.subject.pid())?;
+            let now = procfs::cpu_nanos(self.subject.seen_pid()?)?;
             let share = now.saturating_sub(last) as f64 / looked.elapsed().as_nanos() as f64;
             calm = if share < REST_SHARE { calm + 1 } else { 0 };
             last = now;
@@ -133,7 +134,7 @@ impl Load {
     /// # Errors
     /// When it cannot log in.
     pub fn connect(&self) -> io::Result<Peer<TcpStream>> {
-        connect(self.subject.port())
+        connect(&self.subject)
     }
 
     /// Declares a queue.
@@ -240,10 +241,8 @@ impl Load {
     }
 }
 
-fn connect(port: u16) -> io::Result<Peer<TcpStream>> {
-    let stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_nodelay(true)?;
-    let mut peer = Peer::open(stream, ClientOptions::default())?;
-    peer.open_channel(CHANNEL)?;
+fn connect(subject: &Subject) -> io::Result<Peer<TcpStream>> {
+    let peer = subject.peer()?;
+    peer.stream().set_read_timeout(Some(PATIENCE))?;
     Ok(peer)
 }

@@ -2,7 +2,7 @@
 
 use super::content;
 use super::routes::{ConsumerKey, QueueIndex, Routes};
-use crate::bench::counters::Counts;
+use crate::metrics::Counts;
 use lepus_amqp::frame::HEAD_BYTES;
 use lepus_amqp::method::{basic, channel, confirm, connection, exchange, queue};
 use lepus_amqp::{Method, Table};
