@@ -93,7 +93,7 @@ fn write_report(
 ) -> io::Result<()> {
     let (plan, record) = (session.plan, &session.record);
     let scale = format!("{} of the report's, {} rounds", plan.scale, plan.rounds);
-    let about = about(&plan.command, seconds, ("scale", scale), record);
+    let about = about(&plan.command, seconds, ("scale", scale), &record.brokers());
     let result = json!({
         "experiment": experiment.name,
         "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
@@ -103,7 +103,9 @@ fn write_report(
         "record": record.json(),
     });
     let (title, asks) = (experiment.title, experiment.asks);
-    Report { title, asks, content, about: &about, record, result: &result }.write(&plan.output)
+    let (faults, stopped) = (&record.faults[..], record.stopped);
+    let report = Report { title, asks, content, about: &about, faults, stopped, result: &result };
+    report.write(&plan.output)
 }
 
 /// Prints to standard output; a reader that went away is no failure.

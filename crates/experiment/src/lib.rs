@@ -28,6 +28,7 @@ mod record;
 mod report;
 mod sample;
 mod session;
+pub mod statistics;
 pub mod stop;
 pub mod subject;
 pub mod tune;

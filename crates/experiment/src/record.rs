@@ -1,6 +1,7 @@
 //! What the runs of an experiment have shown, and figures over them.
 
 use crate::plot::{Bar, Unit};
+use crate::statistics::spread;
 use crate::workload::Outcome;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -124,6 +125,12 @@ impl Record {
         cases
     }
 
+    /// The brokers by their names, with what they call themselves and where they are.
+    #[must_use]
+    pub fn brokers(&self) -> Vec<(String, String)> {
+        self.names.iter().cloned().zip(self.products.iter().cloned()).collect()
+    }
+
     /// The record for the machine-readable result.
     #[must_use]
     pub fn json(&self) -> Value {
@@ -145,20 +152,6 @@ impl Record {
             "stopped_early": self.stopped,
         })
     }
-}
-
-/// Median and range; none of nothing.
-#[must_use]
-pub fn spread(mut values: Vec<f64>) -> Option<Bar> {
-    values.retain(|value| value.is_finite());
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (*values.first()?, *values.last()?);
-    let middle = values.len() / 2;
-    let value = match values.len() % 2 {
-        1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    };
-    Some(Bar { value, low, high })
 }
 
 /// Median and range as a cell of a table.

@@ -2,9 +2,11 @@
 
 mod machine;
 mod page;
+mod table;
 
 pub use machine::{facts, file_time, utc};
-pub use page::{Block, Content, render};
+pub use page::{Block, Content};
+pub use table::Table;
 
 use crate::plot::PlotError;
 use crate::record::Record;
@@ -33,19 +35,22 @@ pub struct Report<'a> {
     pub content: &'a Content,
     /// How it came about, by name and value.
     pub about: &'a [(String, String)],
-    /// What was measured.
-    pub record: &'a Record,
+    /// What could not be measured, and why.
+    pub faults: &'a [String],
+    /// Whether it was ended early.
+    pub stopped: bool,
     /// The machine-readable result.
     pub result: &'a Value,
 }
 
-/// How a report came about: the command, the time, the size (its name and value), the brokers, the machine.
+/// How a report came about: the command, the time, the size (its name and value), the brokers by their names with what they
+/// call themselves, the machine.
 #[must_use]
 pub fn about(
     command: &str,
     seconds: f64,
     size: (&str, String),
-    record: &Record,
+    brokers: &[(String, String)],
 ) -> Vec<(String, String)> {
     let mut about = vec![
         ("command".to_owned(), command.to_owned()),
@@ -54,9 +59,7 @@ pub fn about(
         (size.0.to_owned(), size.1),
         ("tester".to_owned(), format!("lepus perf {}", env!("CARGO_PKG_VERSION"))),
     ];
-    for (name, product) in record.names.iter().zip(&record.products) {
-        about.push((name.clone(), product.clone()));
-    }
+    about.extend_from_slice(brokers);
     about.extend(facts());
     about
 }
@@ -68,8 +71,7 @@ impl Report<'_> {
     /// When the directory cannot be written.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         fs::create_dir_all(directory)?;
-        let html = render(self.title, self.asks, self.content, self.about, self.record);
-        fs::write(directory.join("report.html"), html)?;
+        fs::write(directory.join("report.html"), self.page())?;
         remove_plots(directory)?;
         for (at, svg) in self.content.plots().enumerate() {
             fs::write(directory.join(format!("plot-{}.svg", at + 1)), svg)?;
@@ -87,10 +89,10 @@ impl Report<'_> {
         for line in &self.content.seen {
             out.push_str(&format!("- {line}\n"));
         }
-        for fault in &self.record.faults {
+        for fault in self.faults {
             out.push_str(&format!("- not measured: {fault}\n"));
         }
-        if self.record.stopped {
+        if self.stopped {
             out.push_str("- ended early: what was measured until then stands here\n");
         }
         out.push_str(

@@ -1,6 +1,6 @@
 //! `lepus tune`: the best setting by experiment, where theory is not enough.
 //!
-//! [`variant`] says what is tried on a machine, [`course`] runs it in rounds, [`statistics`] says how sure a difference
+//! [`variant`] says what is tried on a machine, [`course`] runs it in rounds, [`crate::statistics`] says how sure a difference
 //! is, [`judge`] what is given up and what recommended, [`settings_file`] writes that down. All but the course and the
 //! files are pure.
 
@@ -9,7 +9,6 @@ mod course;
 pub mod judge;
 mod report;
 pub mod settings_file;
-pub mod statistics;
 pub mod variant;
 
 use crate::command::say;
@@ -98,14 +97,20 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
         plan.seconds,
         plan.load.join(" ")
     );
-    let about = about(&plan.command, start.elapsed().as_secs_f64(), ("load", size), &course.record);
+    let about = about(
+        &plan.command,
+        start.elapsed().as_secs_f64(),
+        ("load", size),
+        &course.record.brokers(),
+    );
     let result = report::result(&course, advice, &about);
     let page = Report {
         title: TITLE,
         asks: ASKS,
         content: &content,
         about: &about,
-        record: &course.record,
+        faults: &course.record.faults,
+        stopped: course.record.stopped,
         result: &result,
     };
     page.write(&plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;

@@ -1,8 +1,9 @@
 //! Whether `lepus perf` and the reference tester measure the same: the same load by both on the same broker in turn.
 
-use crate::bench::measure::{Load, median, pinned};
+use crate::bench::measure::{Load, pinned};
 use crate::bench::place::Place;
 use crate::bench::workload::{SINGLE, Said, Tester, Workload};
+use crate::statistics::median;
 use crate::subject::{Kind, Subject};
 use std::io::{self, BufRead, BufReader};
 
@@ -191,8 +192,8 @@ fn measure(both: &Both, tester: Tester, subject: &Subject, load: &Load) -> io::R
 /// The median of each figure.
 fn middle(figures: &[Figures]) -> Figures {
     Figures {
-        rate: median(figures.iter().map(|figures| figures.rate).collect()),
-        latency: median(figures.iter().map(|figures| figures.latency).collect()),
+        rate: median(figures.iter().map(|figures| figures.rate)),
+        latency: median(figures.iter().map(|figures| figures.latency)),
     }
 }
 

@@ -14,18 +14,21 @@ pub use floor::{append, echo, null_persister};
 pub use many_queues::seed;
 
 use crate::bench::arguments::Arguments;
-use crate::bench::json::Json;
 use crate::bench::measure::Load;
 use crate::bench::place::{Place, choose};
-use crate::bench::run::machine;
+use crate::bench::sheet::Sheet;
 use crate::disk;
 use crate::subject::Kind;
 use figures::{Line, render};
-use row::{ROWS, Row};
+use row::ROWS;
+use serde_json::{Value, json};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+const TITLE: &str = "Backlogs on disk, filled, restarted and drained";
+const ASKS: &str = "What does a backlog cost: time, CPU, memory, bytes written and read?";
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -88,7 +91,7 @@ pub fn list() {
     }
 }
 
-/// Measures row by row, prints the table and writes the copy.
+/// Measures row by row, prints the tables and writes the report.
 ///
 /// # Errors
 /// When results cannot be written. A row that fails says why in its place.
@@ -97,8 +100,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let kinds = [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq];
     let kinds = choose(&kinds, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
-    println!("scale {}; the page cache is dropped by {dropping}\n", plan.scale);
-    let mut measured: Vec<(&Row, Vec<Line>)> = Vec::new();
+    let size = ("scale", plan.scale.to_string());
+    let mut sheet = Sheet::new("backlog", TITLE, ASKS, size, &plan.results);
+    sheet.see(format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale));
     for row in &ROWS {
         if !plan.rows.is_empty() && !plan.rows.iter().any(|name| name == row.name) {
             continue;
@@ -121,30 +125,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 }
             }
         }
-        print!("{}", render(row.name, row.title, &lines));
-        measured.push((row, lines));
-        write_copy(plan, &measured)?;
+        let figures: Vec<Value> = lines.iter().map(Line::json).collect();
+        let figures = json!({"row": row.name, "title": row.title, "lines": figures});
+        sheet.add(render(row.name, row.title, &lines), Some(figures))?;
     }
-    println!("{}", figures::LEGEND);
-    println!("{}", plan.results.join("backlog-latest.json").display());
-    Ok(())
-}
-
-fn write_copy(plan: &Plan, measured: &[(&Row, Vec<Line>)]) -> io::Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let rows = measured.iter().map(|(row, lines)| {
-        Json::object([
-            ("row", Json::text(row.name)),
-            ("title", Json::text(row.title)),
-            ("lines", Json::List(lines.iter().map(Line::json).collect())),
-        ])
-    });
-    let document = Json::object([
-        ("unix_time", Json::Number(now as f64)),
-        ("machine", machine()),
-        ("scale", Json::Number(plan.scale)),
-        ("rows", Json::List(rows.collect())),
-    ]);
-    let text = document.render();
-    fs::write(plan.results.join("backlog-latest.json"), &text)
+    sheet.finish(&figures::LEGEND)
 }

@@ -7,15 +7,15 @@ mod load;
 mod rows;
 
 use crate::bench::arguments::Arguments;
-use crate::bench::json::Json;
-use crate::bench::measure::median;
 use crate::bench::place::{Place, choose};
-use crate::bench::run::machine;
+use crate::bench::sheet::Sheet;
 use crate::plot::{Axis, LinePlot, Look, Series, Unit};
+use crate::report::{Block, Table, plot};
+use crate::statistics::median;
 use crate::subject::Kind;
 use load::Load;
 use rows::{CURVES, Curve};
-use std::fmt::Write;
+use serde_json::{Value, json};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -105,7 +105,8 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let is_asked = |curve: &&Curve| {
         plan.curves.is_empty() || plan.curves.iter().any(|name| name == curve.name)
     };
-    let mut measured = Vec::new();
+    let size = format!("{} rounds", plan.rounds);
+    let mut sheet = Sheet::new("curves", TITLE, ASKS, ("medians of", size), &plan.results);
     let mut losing = Vec::new();
     for curve in CURVES.iter().filter(is_asked) {
         let mut points = Vec::new();
@@ -113,26 +114,26 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         for size in curve.sizes.iter().copied().filter(is_asked) {
             points.push(Point { size, costs: measure(plan, curve, size, &kinds) });
         }
-        println!("{}", table(curve, &points, &kinds));
-        losing
-            .extend(points.iter().filter(|point| point.is_lost()).map(|point| (curve, point.size)));
-        if let Some(plot) = draw(curve, &points, &kinds) {
-            fs::write(plan.results.join(format!("curves-{}.svg", curve.name)), plot)?;
-        }
-        measured.push((curve, points));
-        write_copy(plan, &measured)?;
+        let lost = points.iter().filter(|point| point.is_lost());
+        losing.extend(lost.map(|point| (curve, point.size)));
+        let blocks = vec![
+            Block::Heading(format!("{}: {}", curve.name, curve.title)),
+            Block::Table(table(curve, &points, &kinds)),
+            draw(curve, &points, &kinds),
+        ];
+        sheet.add(blocks, Some(figures(curve, &points)))?;
     }
-    println!("{LEGEND}");
     for (curve, size) in losing {
-        println!("another broker is cheaper: {} at {size} {}", curve.name, curve.unit);
+        sheet.see(format!("Another broker is cheaper: {} at {size} {}.", curve.name, curve.unit));
     }
-    println!("{}", plan.results.join("curves-latest.json").display());
-    Ok(())
+    sheet.finish(&[LEGEND])
 }
 
+const TITLE: &str = "What an operation costs by how much there is";
+const ASKS: &str = "How does the CPU of an operation grow with the number of queues, bindings, messages and bytes?";
 const LEGEND: &str = "\
 µs: the broker's user and system time from rest to rest for each operation, median of the rounds; MB: by how much its \
-resident memory\nhad grown at the end; of best: lepus' µs by those of the cheapest other broker.";
+resident memory had grown at the end; of best: lepus' µs by those of the cheapest other broker.";
 
 fn measure(plan: &Plan, curve: &Curve, size: u64, kinds: &[Kind]) -> Vec<(Kind, Cost)> {
     let mut runs: Vec<(Kind, Vec<Cost>)> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
@@ -155,8 +156,8 @@ fn measure(plan: &Plan, curve: &Curve, size: u64, kinds: &[Kind]) -> Vec<(Kind, 
 impl Cost {
     fn median(costs: &[Cost]) -> Cost {
         Cost {
-            micros: median(costs.iter().map(|cost| cost.micros).collect()),
-            grown_mb: median(costs.iter().map(|cost| cost.grown_mb).collect()),
+            micros: median(costs.iter().map(|cost| cost.micros)),
+            grown_mb: median(costs.iter().map(|cost| cost.grown_mb)),
         }
     }
 }
@@ -179,32 +180,28 @@ impl Point {
     }
 }
 
-fn table(curve: &Curve, points: &[Point], kinds: &[Kind]) -> String {
-    let mut out = format!("{}: {}\n{:>12}", curve.name, curve.title, curve.unit);
-    for kind in kinds {
-        let _ = write!(out, " {:>12} {:>8}", format!("{} µs", kind.name()), "MB");
-    }
-    let _ = writeln!(out, " {:>8}", "of best");
+fn table(curve: &Curve, points: &[Point], kinds: &[Kind]) -> Table {
+    let mut table = Table::default();
+    table.head.push(curve.unit.to_owned());
+    table
+        .head
+        .extend(kinds.iter().flat_map(|kind| [format!("{} µs", kind.name()), "MB".to_owned()]));
+    table.head.push("of best".to_owned());
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     for point in points {
-        let _ = write!(out, "{:>12}", point.size);
-        for kind in kinds {
-            match point.of(*kind) {
-                Some(cost) => {
-                    let _ = write!(out, " {:>12.3} {:>8.1}", cost.micros, cost.grown_mb);
-                }
-                None => {
-                    let _ = write!(out, " {:>12} {:>8}", "-", "-");
-                }
-            }
+        let mut row = vec![point.size.to_string()];
+        for cost in kinds.iter().map(|kind| point.of(*kind)) {
+            row.push(or_dash(cost.map(|cost| format!("{:.3}", cost.micros))));
+            row.push(or_dash(cost.map(|cost| format!("{:.1}", cost.grown_mb))));
         }
-        let share = point.share_of_best().map_or("-".to_owned(), |share| format!("{share:.2}"));
-        let _ = writeln!(out, " {share:>8}");
+        row.push(or_dash(point.share_of_best().map(|share| format!("{share:.2}"))));
+        table.rows.push(row);
     }
-    out
+    table
 }
 
-/// The curves of all brokers as a plot; none where nothing can be drawn.
-fn draw(curve: &Curve, points: &[Point], kinds: &[Kind]) -> Option<String> {
+/// The curves of all brokers as a plot.
+fn draw(curve: &Curve, points: &[Point], kinds: &[Kind]) -> Block {
     let line = |(at, kind): (usize, &Kind)| {
         let costs = points.iter().filter_map(|point| Some((point.size, point.of(*kind)?)));
         let drawable = costs.filter(|(_, cost)| cost.micros > 0.0);
@@ -214,41 +211,28 @@ fn draw(curve: &Curve, points: &[Point], kinds: &[Kind]) -> Option<String> {
             points: drawable.map(|(size, cost)| (size as f64, cost.micros)).collect(),
         }
     };
-    let plot = LinePlot {
+    let lines = LinePlot {
         title: curve.title.to_owned(),
         x: Axis::new(curve.unit, Unit::Number).log(),
         y: Axis::new("CPU for each operation", Unit::Micros).log(),
         series: kinds.iter().enumerate().map(line).collect(),
     };
-    plot.render().ok()
+    plot(lines.render())
 }
 
-fn write_copy(plan: &Plan, measured: &[(&Curve, Vec<Point>)]) -> io::Result<()> {
-    let costs = |point: &Point| {
-        let each = point.costs.iter().map(|(kind, cost)| {
-            let cost = Json::object([
-                ("cpu_micros_per_operation", Json::Number(cost.micros)),
-                ("resident_growth_mb", Json::Number(cost.grown_mb)),
-            ]);
-            (kind.name().to_owned(), cost)
-        });
-        let size = ("size".to_owned(), Json::Number(point.size as f64));
-        Json::Object([size].into_iter().chain(each).collect())
+fn figures(curve: &Curve, points: &[Point]) -> Value {
+    let point = |point: &Point| {
+        let mut figures = json!({"size": point.size});
+        for (kind, cost) in &point.costs {
+            figures[kind.name()] = json!({
+                "cpu_micros_per_operation": cost.micros,
+                "resident_growth_mb": cost.grown_mb,
+            });
+        }
+        figures
     };
-    let curves = measured.iter().map(|(curve, points)| {
-        Json::object([
-            ("curve", Json::text(curve.name)),
-            ("title", Json::text(curve.title)),
-            ("unit", Json::text(curve.unit)),
-            ("points", Json::List(points.iter().map(costs).collect())),
-        ])
-    });
-    let document = Json::object([
-        ("machine", machine()),
-        ("rounds", Json::Number(plan.rounds as f64)),
-        ("curves", Json::List(curves.collect())),
-    ]);
-    fs::write(plan.results.join("curves-latest.json"), document.render())
+    let points: Vec<Value> = points.iter().map(point).collect();
+    json!({"curve": curve.name, "title": curve.title, "unit": curve.unit, "points": points})
 }
 
 #[cfg(test)]
@@ -273,10 +257,10 @@ mod tests {
     #[test]
     fn brokers_that_could_not_do_it_have_a_dash() {
         let points = [point(10, &[(Kind::Lepus, 0.5), (Kind::LavinMq, 1.0)])];
-        let text = table(&CURVES[0], &points, &KINDS);
-        let words: Vec<_> = text.lines().nth(2).unwrap().split_whitespace().collect();
-        assert_eq!(words, ["10", "0.500", "1.0", "1.000", "1.0", "-", "-", "0.50"]);
-        assert!(draw(&CURVES[0], &points, &KINDS).unwrap().contains("lavinmq"));
+        let table = table(&CURVES[0], &points, &KINDS);
+        assert_eq!(table.rows[0], ["10", "0.500", "1.0", "1.000", "1.0", "-", "-", "0.50"]);
+        let plot = draw(&CURVES[0], &points, &KINDS);
+        assert!(matches!(plot, Block::Plot(svg) if svg.contains("lavinmq")));
     }
 
     #[test]

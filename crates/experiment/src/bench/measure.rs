@@ -1,11 +1,12 @@
 //! One run of one load against one broker, and what it cost.
 
 use crate::affinity::spawn_on;
-use crate::bench::json::Json;
 use crate::bench::workload::{Said, Testers, Workload};
 use crate::metrics::Counts;
 use crate::procfs::{self, Reading};
+use crate::statistics::median;
 use crate::subject::{Kind, Subject};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
@@ -86,14 +87,13 @@ impl Figures {
     }
 
     /// The figures as a JSON object.
-    pub fn json(&self) -> Json {
-        let members = self.fields().map(|(name, value)| (name, Json::optional(value)));
-        Json::object(members)
+    pub fn json(&self) -> Value {
+        self.fields().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
     }
 
     /// The median of every figure by itself; of disagreements the largest.
     pub fn median(runs: &[Figures]) -> Figures {
-        let of = |pick: fn(&Figures) -> f64| median(runs.iter().map(pick).collect());
+        let of = |pick: fn(&Figures) -> f64| median(runs.iter().map(pick));
         let latencies: Vec<(f64, f64)> = runs.iter().filter_map(|run| run.latency).collect();
         Figures {
             rate: of(|run| run.rate),
@@ -106,8 +106,8 @@ impl Figures {
             tester_share: of(|run| run.tester_share),
             latency: (!latencies.is_empty()).then(|| {
                 (
-                    median(latencies.iter().map(|points| points.0).collect()),
-                    median(latencies.iter().map(|points| points.1).collect()),
+                    median(latencies.iter().map(|points| points.0)),
+                    median(latencies.iter().map(|points| points.1)),
                 )
             }),
             disagreement: highest(runs.iter().filter_map(|run| run.disagreement)),
@@ -117,17 +117,6 @@ impl Figures {
 
 fn highest(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(f64::max)
-}
-
-/// The median of the values; 0 of none.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
 }
 
 /// What is known at one moment of a run.
@@ -328,13 +317,6 @@ fn relay_command(port: u16, bytes: usize, load: &Load) -> io::Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_stands_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0]), 2.5);
-        assert_eq!(median(vec![]), 0.0);
-    }
 
     #[test]
     fn lines_that_come_at_once_do_not_make_a_window() {

@@ -1,15 +1,20 @@
 //! The run of `make bench`: every load against every broker, in turn, several times.
 
 use crate::bench::costs;
-use crate::bench::json::Json;
 use crate::bench::measure::{self, Figures, Load};
 use crate::bench::place::{Place, choose};
+use crate::bench::sheet::Sheet;
 use crate::bench::table::{self, Row};
 use crate::bench::workload::{WORKLOADS, Workload};
 use crate::subject::{Kind, Subject};
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
 use std::{fs, io};
+
+const TITLE: &str =
+    "Messages on their way, beside other brokers and the floor that any broker stands on";
+const ASKS: &str =
+    "What does a message cost: rate, CPU, switches, system calls, memory and latency?";
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -36,8 +41,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let brokers = choose(&Kind::ALL, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let workloads = chosen_workloads(plan)?;
     fs::create_dir_all(&plan.results)?;
+    let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
+    let mut sheet = Sheet::new("run", TITLE, ASKS, ("medians of", size), &plan.results);
     let mut rows = Vec::new();
-    let mut copies = Vec::new();
     for workload in workloads {
         let mut runs: Vec<(Kind, Vec<Figures>)> = brokers
             .iter()
@@ -86,13 +92,12 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 figures.disagreement = figures.disagreement.or(found);
             }
         }
-        copies.push(copy(workload, &runs));
-        let medians = runs.iter().map(|(kind, figures)| (*kind, Figures::median(figures)));
-        rows.push(Row { workload, figures: medians.collect() });
+        let row = Row { workload, runs };
+        sheet.add(row.details(), Some(figures(&row)))?;
+        rows.push(row);
     }
-    println!("\nmedians of {} rounds of {} s\n", plan.rounds, plan.load.seconds);
-    print!("{}", table::render(&rows));
-    write_copy(plan, copies)
+    sheet.add(table::summary(&rows), None)?;
+    sheet.finish(&table::LEGEND)
 }
 
 /// Measures once, and once more for a longer time if the tester was not under way soon enough.
@@ -152,53 +157,11 @@ fn chosen_workloads(plan: &Plan) -> io::Result<Vec<&'static Workload>> {
     Ok(workloads)
 }
 
-fn copy(workload: &Workload, runs: &[(Kind, Vec<Figures>)]) -> Json {
-    let brokers = runs.iter().map(|(kind, figures)| {
-        let all = figures.iter().map(Figures::json).collect();
-        let entry =
-            Json::object([("median", Figures::median(figures).json()), ("runs", Json::List(all))]);
-        (kind.name().to_owned(), entry)
-    });
-    Json::object([
-        ("workload", Json::text(workload.name)),
-        ("title", Json::text(workload.title)),
-        ("brokers", Json::Object(brokers.collect())),
-    ])
-}
-
-fn write_copy(plan: &Plan, copies: Vec<Json>) -> io::Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_secs());
-    let document = Json::object([
-        ("unix_time", Json::Number(now as f64)),
-        ("machine", machine()),
-        ("rounds", Json::Number(plan.rounds as f64)),
-        ("seconds", Json::Number(plan.load.seconds as f64)),
-        ("workloads", Json::List(copies)),
-    ]);
-    let path = plan.results.join(format!("{now}.json"));
-    let text = document.render();
-    fs::write(&path, &text)?;
-    fs::write(plan.results.join("latest.json"), &text)?;
-    println!("\n{}", path.display());
-    Ok(())
-}
-
-/// What the figures were taken on.
-pub fn machine() -> Json {
-    let first_line = |path: &str| {
-        let text = fs::read_to_string(Path::new(path)).unwrap_or_default();
-        text.lines().next().unwrap_or("").to_owned()
+fn figures(row: &Row) -> Value {
+    let of_broker = |(kind, runs): &(Kind, Vec<Figures>)| {
+        let all: Vec<Value> = runs.iter().map(Figures::json).collect();
+        (kind.name().to_owned(), json!({"median": Figures::median(runs).json(), "runs": all}))
     };
-    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .map_or("", |rest| rest.trim_start_matches([' ', '\t', ':']));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    Json::object([
-        ("cpu", Json::text(model)),
-        ("cores", Json::Number(cores as f64)),
-        ("kernel", Json::text(first_line("/proc/sys/kernel/osrelease"))),
-    ])
+    let brokers: Map<String, Value> = row.runs.iter().map(of_broker).collect();
+    json!({"workload": row.workload.name, "title": row.workload.title, "brokers": brokers})
 }

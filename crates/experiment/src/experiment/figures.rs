@@ -2,7 +2,7 @@
 
 use crate::plot::{Axis, BarPlot, Group, LinePlot, Look, Series, Unit};
 use crate::record::{Record, cell};
-use crate::report::{Block, plot};
+use crate::report::{Block, Table, plot};
 use crate::workload::{Interval, Outcome};
 
 /// Messages per second of every case, as bars with the range of the rounds.
@@ -139,7 +139,7 @@ pub(crate) fn cost_table(record: &Record) -> Block {
             ]);
         }
     }
-    Block::Table(head.map(str::to_owned).to_vec(), rows)
+    Block::Table(Table { rows, ..Table::new(head) })
 }
 
 /// How much of a core the tester needed, and whether it was what was measured.

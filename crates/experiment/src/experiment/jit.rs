@@ -5,7 +5,7 @@ use super::figures::{cost_table, over_time, percentiles, rate_bars, rate_sentenc
 use crate::plot::{Axis, Unit};
 use crate::profile;
 use crate::record::Profiled;
-use crate::report::{Block, Content};
+use crate::report::{Block, Content, Table};
 use crate::sample::INTERVAL;
 use crate::session::Session;
 use crate::subject::{Choice, Kind};
@@ -133,9 +133,9 @@ fn show_profile(content: &mut Content, profile: &Profiled) {
     let row = |(name, own, accumulated): &(String, f64, f64)| {
         vec![name.clone(), format!("{own:.1}"), format!("{accumulated:.1}")]
     };
-    let head = ["function", "own time, %", "with what it called, %"].map(str::to_owned).to_vec();
+    let head = ["function", "own time, %", "with what it called, %"];
     let rows = profile.functions.iter().map(row).collect();
-    content.blocks.push(Block::Table(head, rows));
+    content.blocks.push(Block::Table(Table { rows, ..Table::new(head) }));
     let text = format!("A run of its own. Not seen: {}", profile.not_seen.join(" "));
     content.blocks.push(Block::Text(text));
 }

@@ -1,7 +1,7 @@
 //! The page: one file that fetches nothing.
 
+use super::{Report, Table};
 use crate::plot::escape;
-use crate::record::Record;
 
 /// A part of the page.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,8 +12,8 @@ pub enum Block {
     Text(String),
     /// A plot as SVG.
     Plot(String),
-    /// A table: its head, then its rows.
-    Table(Vec<String>, Vec<Vec<String>>),
+    /// A table.
+    Table(Table),
 }
 
 /// What an experiment has to say.
@@ -49,60 +49,57 @@ th { font-weight: 600; border-bottom-color: #888; } td { font-variant-numeric: t
 @media print { body { max-width: none; margin: 0; font-size: 11pt; } figure, tr { break-inside: avoid; } }
 ";
 
-/// The page of an experiment.
-#[must_use]
-pub fn render(
-    title: &str,
-    asks: &str,
-    content: &Content,
-    about: &[(String, String)],
-    record: &Record,
-) -> String {
-    let title = escape(title);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+impl Report<'_> {
+    /// The page.
+    #[must_use]
+    pub(super) fn page(&self) -> String {
+        let Report { asks, content, about, .. } = self;
+        let title = escape(self.title);
+        let mut out = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <link rel=\"icon\" href=\"data:,\">\n\
          <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n\
          <p class=\"asked\">{}</p>\n<h2>What was seen</h2>\n<ul class=\"seen\">\n",
-        escape(asks)
-    );
-    for line in &content.seen {
-        out.push_str(&format!("<li>{}</li>\n", escape(line)));
-    }
-    out.push_str("</ul>\n");
-    if record.stopped {
-        out.push_str(
-            "<p class=\"fault\">Ended early: what was measured until then stands here.</p>\n",
+            escape(asks)
         );
-    }
-    for fault in &record.faults {
-        out.push_str(&format!("<p class=\"fault\">Not measured: {}</p>\n", escape(fault)));
-    }
-    for block in &content.blocks {
-        match block {
-            Block::Heading(text) => out.push_str(&format!("<h2>{}</h2>\n", escape(text))),
-            Block::Text(text) => out.push_str(&format!("<p>{}</p>\n", escape(text))),
-            Block::Plot(svg) => out.push_str(&format!("<figure>\n{svg}</figure>\n")),
-            Block::Table(head, rows) => table(&mut out, head, rows),
+        for line in &content.seen {
+            out.push_str(&format!("<li>{}</li>\n", escape(line)));
         }
+        out.push_str("</ul>\n");
+        if self.stopped {
+            out.push_str(
+                "<p class=\"fault\">Ended early: what was measured until then stands here.</p>\n",
+            );
+        }
+        for fault in self.faults {
+            out.push_str(&format!("<p class=\"fault\">Not measured: {}</p>\n", escape(fault)));
+        }
+        for block in &content.blocks {
+            match block {
+                Block::Heading(text) => out.push_str(&format!("<h2>{}</h2>\n", escape(text))),
+                Block::Text(text) => out.push_str(&format!("<p>{}</p>\n", escape(text))),
+                Block::Plot(svg) => out.push_str(&format!("<figure>\n{svg}</figure>\n")),
+                Block::Table(table) => write_table(&mut out, table),
+            }
+        }
+        out.push_str("<h2>How it came about</h2>\n<div class=\"scroll\"><table class=\"about\">\n");
+        for (name, value) in *about {
+            let (name, value) = (escape(name), escape(value));
+            out.push_str(&format!("<tr><th>{name}</th><td>{value}</td></tr>\n"));
+        }
+        out.push_str("</table></div>\n</body>\n</html>\n");
+        out
     }
-    out.push_str("<h2>How it came about</h2>\n<div class=\"scroll\"><table class=\"about\">\n");
-    for (name, value) in about {
-        let (name, value) = (escape(name), escape(value));
-        out.push_str(&format!("<tr><th>{name}</th><td>{value}</td></tr>\n"));
-    }
-    out.push_str("</table></div>\n</body>\n</html>\n");
-    out
 }
 
-fn table(out: &mut String, head: &[String], rows: &[Vec<String>]) {
+fn write_table(out: &mut String, table: &Table) {
     out.push_str("<div class=\"scroll\"><table>\n<tr>");
-    for cell in head {
+    for cell in &table.head {
         out.push_str(&format!("<th>{}</th>", escape(cell)));
     }
     out.push_str("</tr>\n");
-    for row in rows {
+    for row in &table.rows {
         out.push_str("<tr>");
         for cell in row {
             out.push_str(&format!("<td>{}</td>", escape(cell)));
@@ -123,12 +120,23 @@ mod tests {
             blocks: vec![
                 Block::Heading("h".to_owned()),
                 Block::Plot("<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>".to_owned()),
-                Block::Table(vec!["x".to_owned()], vec![vec!["1 & 2".to_owned()]]),
+                Block::Table(Table {
+                    head: vec!["x".to_owned()],
+                    rows: vec![vec!["1 & 2".to_owned()]],
+                }),
             ],
         };
-        let record = Record { faults: vec!["<b>".to_owned()], stopped: true, ..Record::default() };
         let about = [("command".to_owned(), "lepus experiment x".to_owned())];
-        let html = render("t", "why?", &content, &about, &record);
+        let report = Report {
+            title: "t",
+            asks: "why?",
+            content: &content,
+            about: &about,
+            faults: &["<b>".to_owned()],
+            stopped: true,
+            result: &serde_json::Value::Null,
+        };
+        let html = report.page();
         for part in [
             "<li>a &lt; b</li>",
             "<svg",

@@ -1,6 +1,6 @@
 //! Which settings are out, and which one is recommended: pure functions of the scores of rounds.
 
-use super::statistics::{Confidence, Estimate, quantile, ratio};
+use crate::statistics::{Confidence, Estimate, quantile, ratio};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

@@ -2,11 +2,11 @@
 
 use super::course::{Course, expected_seconds, slowest};
 use super::judge::{Advice, Reason, advise, compare};
-use super::statistics::{Confidence, Estimate, mean};
 use super::variant::Variant;
 use crate::experiment::figures::cost_table;
 use crate::plot::{Axis, Bar, BarPlot, Group, LinePlot, Look, Series, Unit};
-use crate::report::{Block, Content, plot};
+use crate::report::{Block, Content, Table, plot};
+use crate::statistics::{Confidence, Estimate, mean};
 use crate::workload::Outcome;
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn ratio(value: Option<Estimate>) -> String {
 const HEAD: [&str; 6] =
     ["setting", "CPUs", "messages per second", "slowest 5 %", "by the first, per round", "notes"];
 
-fn rows(course: &Course<'_>, lines: &[Line]) -> Vec<Vec<String>> {
+fn settings(course: &Course<'_>, lines: &[Line]) -> Table {
     let row = |(variant, line): (&Variant, &Line)| {
         let mut notes = Vec::new();
         if variant.is_shared {
@@ -106,38 +106,25 @@ fn rows(course: &Course<'_>, lines: &[Line]) -> Vec<Vec<String>> {
             notes.join("; "),
         ]
     };
-    course.variants.iter().zip(lines).map(row).collect()
+    let rows = course.variants.iter().zip(lines).map(row).collect();
+    Table { rows, ..Table::new(HEAD) }
 }
 
 /// The table for a terminal, with its head.
 #[must_use]
 pub fn table(course: &Course<'_>) -> String {
-    let mut rows = rows(course, &lines(course));
-    rows.insert(0, HEAD.map(str::to_owned).to_vec());
-    columns(&rows)
-}
-
-fn columns(rows: &[Vec<String>]) -> String {
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
-    let mut out = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        out.push('\n');
-    }
-    out
+    settings(course, &lines(course)).text()
 }
 
 /// What would be tried, and for how long.
 #[must_use]
 pub fn plan_text(plan: &super::call::Plan, variants: &[Variant]) -> String {
     let head = ["setting", "shards", "placement", "CPUs of shards", "CPUs of the load"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut table = Table::new(head);
     for variant in variants {
         let shared = if variant.is_shared { ", shared with shards" } else { "" };
         let load: Vec<String> = variant.load.iter().map(usize::to_string).collect();
-        rows.push(vec![
+        table.rows.push(vec![
             variant.name.clone(),
             variant.shards.to_string(),
             variant.placement.to_string(),
@@ -149,7 +136,7 @@ pub fn plan_text(plan: &super::call::Plan, variants: &[Variant]) -> String {
     format!(
         "{}{} settings, {} rounds of {} s each after {} s of warming up, with `lepus perf {}`, then as many fresh \
          rounds of those that seem best: at most about {minutes} min\n",
-        columns(&rows),
+        table.text(),
         variants.len(),
         plan.rounds,
         plan.seconds,
@@ -224,8 +211,7 @@ pub fn content(course: &Course<'_>, advice: Option<Advice>) -> Content {
         content.blocks.push(bars(course, &lines));
     }
     content.blocks.push(Block::Heading("All settings".to_owned()));
-    let head = HEAD.map(str::to_owned).to_vec();
-    content.blocks.push(Block::Table(head, rows(course, &lines)));
+    content.blocks.push(Block::Table(settings(course, &lines)));
     content.blocks.push(Block::Text(
         "In brackets: 95 % confidence intervals by Student's t distribution. Ratios are means over rounds of the ratio \
          of two runs that were neighbours in time; for latency a ratio above 1 is a shorter one."

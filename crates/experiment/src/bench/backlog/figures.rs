@@ -1,19 +1,20 @@
 //! The figures of one load, and the table of them.
 
-use crate::bench::json::Json;
-use std::fmt::Write;
+use crate::bench::table::TESTER_SHARE_MAX;
+use crate::plot::{Bar, BarPlot, Group, Unit};
+use crate::report::{Block, Table, plot};
+use serde_json::{Value, json};
 
 /// What the columns mean.
-pub const LEGEND: &str = "\
-CPU: user and system time of the broker's process from the start of the load to its end, per message; of rabbit: that
-divided by RabbitMQ's in the same row. By the payload, from before the broker's start to after its clean stop:
-proc ×: bytes in pages that the process made dirty; calls ×: bytes that it handed to calls that write (in RabbitMQ
-sockets count too); dev ×: bytes that the device took, from whomever; read ×: bytes that were fetched from it.
-peak, end: resident megabytes during the load and at its end. *: the tester used more than 90 % of its core, so that the
-rate is the tester's.";
-
-/// From here on the tester is the limit.
-const TESTER_SHARE_MAX: f64 = 0.9;
+pub const LEGEND: [&str; 3] = [
+    "CPU: user and system time of the broker's process from the start of the load to its end, per message; of rabbit: that \
+     divided by RabbitMQ's in the same row.",
+    "By the payload, from before the broker's start to after its clean stop: proc ×: bytes in pages that the process made \
+     dirty; calls ×: bytes that it handed to calls that write (in RabbitMQ sockets count too); dev ×: bytes that the device \
+     took, from whomever; read ×: bytes that were fetched from it.",
+    "peak, end: resident megabytes during the load and at its end. *: the tester used more than 90 % of its core, so that \
+     the rate is the tester's.",
+];
 
 /// Costs of one load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -89,71 +90,94 @@ impl Line {
     }
 
     /// The line as a JSON object.
-    pub fn json(&self) -> Json {
-        let mut members = vec![
-            ("broker".to_owned(), Json::text(&self.broker)),
-            ("phase".to_owned(), Json::text(&self.phase)),
-        ];
+    pub fn json(&self) -> Value {
+        let mut line = json!({"broker": self.broker, "phase": self.phase, "note": self.note});
         if let Some(figures) = self.figures {
-            for (name, value) in [
-                ("messages", figures.messages as f64),
-                ("messages_per_second", figures.rate),
-                ("cpu_micros_per_message", figures.cpu_micros),
-                ("written_by_payload", figures.written),
-                ("handed_to_writes_by_payload", figures.handed),
-                ("device_written_by_payload", figures.device_written),
-                ("read_by_payload", figures.read),
-                ("resident_peak_mb", figures.peak_mb),
-                ("resident_end_mb", figures.end_mb),
-                ("tester_cpu_share", figures.tester_share),
-            ] {
-                members.push((name.to_owned(), Json::Number(value)));
-            }
+            line["messages"] = json!(figures.messages);
+            line["messages_per_second"] = json!(figures.rate);
+            line["cpu_micros_per_message"] = json!(figures.cpu_micros);
+            line["written_by_payload"] = json!(figures.written);
+            line["handed_to_writes_by_payload"] = json!(figures.handed);
+            line["device_written_by_payload"] = json!(figures.device_written);
+            line["read_by_payload"] = json!(figures.read);
+            line["resident_peak_mb"] = json!(figures.peak_mb);
+            line["resident_end_mb"] = json!(figures.end_mb);
+            line["tester_cpu_share"] = json!(figures.tester_share);
         }
         for (name, value) in &self.extra {
-            members.push(((*name).to_owned(), Json::Number(*value)));
+            line[*name] = json!(value);
         }
-        members.push(("note".to_owned(), Json::text(&self.note)));
-        Json::Object(members)
+        line
+    }
+
+    /// The line in the table of its row, whose lines are `all`.
+    fn cells(&self, all: &[Line]) -> Vec<String> {
+        let mut further: Vec<String> =
+            self.extra.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+        further.extend((!self.note.is_empty()).then(|| self.note.clone()));
+        let mut cells = vec![self.broker.clone(), self.phase.clone()];
+        match &self.figures {
+            Some(figures) => cells.extend(columns(self, figures, all)),
+            None => cells.resize(HEAD.len() - 1, String::new()),
+        }
+        cells.push(further.join("  "));
+        cells
     }
 }
 
-/// One row with its heading.
-pub fn render(name: &str, title: &str, lines: &[Line]) -> String {
-    let mut out = format!("{name}: {title}\n");
-    let _ = writeln!(
-        out,
-        "  {:10} {:16} {:>10} {:>9} {:>9} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7}",
-        "",
-        "",
-        "msg/s",
-        "CPU µs/m",
-        "of rabbit",
-        "proc ×",
-        "calls ×",
-        "dev ×",
-        "read ×",
-        "peak MB",
-        "end MB"
-    );
-    for line in lines {
-        let _ = write!(out, "  {:10} {:16}", line.broker, line.phase);
-        if let Some(figures) = &line.figures {
-            out.push_str(&columns(line, figures, lines));
-        }
-        for (name, value) in &line.extra {
-            let _ = write!(out, "  {name} {value:.3}");
-        }
-        if !line.note.is_empty() {
-            let _ = write!(out, "  {}", line.note);
-        }
-        out.push('\n');
-    }
-    out.push('\n');
-    out
+const HEAD: [&str; 12] = [
+    "",
+    "",
+    "msg/s",
+    "CPU µs/m",
+    "of rabbit",
+    "proc ×",
+    "calls ×",
+    "dev ×",
+    "read ×",
+    "peak MB",
+    "end MB",
+    "further",
+];
+
+/// One row with its heading and, where a broker's CPU was measured, its plot.
+pub fn render(name: &str, title: &str, lines: &[Line]) -> Vec<Block> {
+    let rows = lines.iter().map(|line| line.cells(lines)).collect();
+    let mut blocks = vec![
+        Block::Heading(format!("{name}: {title}")),
+        Block::Table(Table { rows, ..Table::new(HEAD) }),
+    ];
+    blocks.extend(bars(name, lines));
+    blocks
 }
 
-fn columns(line: &Line, figures: &Figures, lines: &[Line]) -> String {
+fn bars(name: &str, lines: &[Line]) -> Option<Block> {
+    let micros =
+        |line: &Line| line.figures.map(|figures| figures.cpu_micros).filter(|it| *it > 0.0);
+    let (mut names, mut phases): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for line in lines.iter().filter(|line| micros(line).is_some()) {
+        for (list, word) in [(&mut names, &line.broker), (&mut phases, &line.phase)] {
+            if !list.contains(word) {
+                list.push(word.clone());
+            }
+        }
+    }
+    let bar = |phase: &str, name: &str| {
+        let line = lines.iter().find(|line| line.phase == phase && line.broker == name)?;
+        micros(line).map(|value| Bar { value, low: value, high: value })
+    };
+    let group = |phase: &String| Group {
+        label: phase.clone(),
+        bars: names.iter().map(|name| bar(phase, name)).collect(),
+    };
+    let groups: Vec<Group> = phases.iter().map(group).collect();
+    let title = format!("{name}: CPU of the broker per message");
+    let label = "CPU per message".to_owned();
+    let bars = BarPlot { title, label, unit: Unit::Micros, groups, names: names.clone() };
+    (!names.is_empty()).then(|| plot(bars.render()))
+}
+
+fn columns(line: &Line, figures: &Figures, lines: &[Line]) -> [String; 9] {
     let other = lines.iter().find(|other| {
         other.broker == "rabbitmq" && other.phase == line.phase && line.broker != "rabbitmq"
     });
@@ -164,8 +188,7 @@ fn columns(line: &Line, figures: &Figures, lines: &[Line]) -> String {
     };
     let mark = if figures.tester_share > TESTER_SHARE_MAX { "*" } else { "" };
     let or_dash = |value: f64, text: String| if value > 0.0 { text } else { "-".to_owned() };
-    format!(
-        " {:>10} {:>9} {:>9} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7}",
+    [
         format!("{:.0}{mark}", figures.rate),
         or_dash(figures.cpu_micros, format!("{:.3}", figures.cpu_micros)),
         share,
@@ -175,12 +198,13 @@ fn columns(line: &Line, figures: &Figures, lines: &[Line]) -> String {
         format!("{:.3}", figures.read),
         or_dash(figures.peak_mb, format!("{:.1}", figures.peak_mb)),
         or_dash(figures.end_mb, format!("{:.1}", figures.end_mb)),
-    )
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Content;
 
     #[test]
     fn lines_are_compared_with_the_same_load_of_the_other_broker() {
@@ -191,9 +215,11 @@ mod tests {
             Line::new("rabbitmq", "fill", figures(20.0)),
             Line::absent("rabbitmq", "too slow"),
         ];
-        let text = render("name", "title", &lines);
+        let blocks = render("name", "title", &lines);
+        assert!(matches!(&blocks[2], Block::Plot(svg) if svg.contains("drain")));
+        let text = Content { blocks, seen: Vec::new() }.text(1);
         let words =
-            |at: usize| text.lines().nth(at).unwrap().split_whitespace().collect::<Vec<_>>();
+            |at: usize| text.lines().nth(at - 1).unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(words(2)[2..5], ["5", "2.000", "0.100"]);
         assert_eq!(words(2)[11..], ["ms", "1.500"]);
         assert_eq!(words(3)[4], "-");

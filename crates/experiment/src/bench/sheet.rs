@@ -1,0 +1,116 @@
+//! The report of a run of `lepus-bench`: a table in the terminal for each part as soon as it is measured, and the same
+//! directory that an experiment leaves.
+
+use crate::report::{Block, Content, Report, about, file_time};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+/// A report that grows.
+#[derive(Debug)]
+pub struct Sheet {
+    name: &'static str,
+    title: &'static str,
+    asks: &'static str,
+    /// Its size: the name and the value.
+    size: (&'static str, String),
+    directory: PathBuf,
+    start: Instant,
+    content: Content,
+    parts: Vec<Value>,
+}
+
+impl Sheet {
+    /// Begins the report of the command `name` in a directory of its own below `results`.
+    #[must_use]
+    pub fn new(
+        name: &'static str,
+        title: &'static str,
+        asks: &'static str,
+        size: (&'static str, String),
+        results: &Path,
+    ) -> Sheet {
+        let directory = results.join(format!("{name}-{}", file_time(SystemTime::now())));
+        let (start, content) = (Instant::now(), Content::default());
+        Sheet { name, title, asks, size, directory, start, content, parts: Vec::new() }
+    }
+
+    /// Prints a part, keeps it, and writes the report with all parts so far. `figures` are its own in `result.json`.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn add(&mut self, blocks: Vec<Block>, figures: Option<Value>) -> io::Result<()> {
+        let first = self.content.blocks.len();
+        self.content.blocks.extend(blocks);
+        print!("{}", self.content.text(first));
+        self.parts.extend(figures);
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let command = format!("lepus-bench {}", command.join(" "));
+        let size = (self.size.0, self.size.1.clone());
+        let about = about(&command, self.start.elapsed().as_secs_f64(), size, &[]);
+        let result = json!({
+            "bench": self.name,
+            "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "seen": self.content.seen,
+            "parts": self.parts,
+        });
+        let report = Report {
+            title: self.title,
+            asks: self.asks,
+            content: &self.content,
+            about: &about,
+            faults: &[],
+            stopped: false,
+            result: &result,
+        };
+        report.write(&self.directory)
+    }
+
+    /// Notes what was seen, in a sentence; it is written with the next part.
+    pub fn see(&mut self, sentence: String) {
+        println!("{sentence}");
+        self.content.seen.push(sentence);
+    }
+
+    /// Ends the report with what its columns mean, and says where it is.
+    ///
+    /// # Errors
+    /// As for [`Sheet::add`].
+    pub fn finish(mut self, legend: &[&str]) -> io::Result<()> {
+        let texts = legend.iter().map(|text| Block::Text((*text).to_owned()));
+        println!();
+        self.add(texts.collect(), None)?;
+        println!("{}", self.directory.join("report.html").display());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_measured_is_in_the_report_before_the_end() {
+        let results = std::env::temp_dir().join(format!("lepus-sheet-{}", std::process::id()));
+        let mut sheet = Sheet::new("x", "A title", "Why?", ("rounds", "3".to_owned()), &results);
+        let heading = |text: &str| vec![Block::Heading(text.to_owned())];
+        sheet.add(heading("first part"), Some(json!({"one": 1}))).unwrap();
+        let directory = sheet.directory.clone();
+        let page = || fs::read_to_string(directory.join("report.html")).unwrap();
+        assert!(page().contains("first part") && !page().contains("second part"));
+        sheet.see("a sentence".to_owned());
+        sheet.add(heading("second part"), Some(json!({"two": 2}))).unwrap();
+        sheet.finish(&["a legend"]).unwrap();
+        for part in ["first part", "second part", "a sentence", "a legend"] {
+            assert!(page().contains(part), "{part}");
+        }
+        let result = fs::read(directory.join("result.json")).unwrap();
+        let result: Value = serde_json::from_slice(&result).unwrap();
+        assert_eq!(result["parts"], json!([{"one": 1}, {"two": 2}]));
+        assert_eq!(result["about"]["rounds"], "3");
+        fs::remove_dir_all(&results).unwrap();
+    }
+}

@@ -1,0 +1,83 @@
+//! A table, for the page and for a terminal.
+
+use super::page::{Block, Content};
+
+/// A head and rows below it, each with as many cells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// The head.
+    pub head: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    #[must_use]
+    pub fn new<const N: usize>(head: [&str; N]) -> Table {
+        Table { head: head.map(str::to_owned).to_vec(), rows: Vec::new() }
+    }
+
+    /// The table for a terminal: figures stand below each other by their ends, words by their beginnings.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let cells = |at: usize| self.rows.iter().filter_map(move |row| row.get(at));
+        let width = |at: usize| {
+            let widths = cells(at).chain(self.head.get(at)).map(|cell| cell.chars().count());
+            widths.max().unwrap_or(0)
+        };
+        let is_word = |cell: &String| cell.starts_with(|first: char| first.is_alphabetic());
+        let columns: Vec<(usize, bool)> =
+            (0..self.head.len()).map(|at| (width(at), cells(at).any(is_word))).collect();
+        let mut out = String::new();
+        for row in std::iter::once(&self.head).chain(&self.rows) {
+            let cells = row.iter().zip(&columns).map(|(cell, (width, is_words))| match is_words {
+                true => format!("{cell:<width$}"),
+                false => format!("{cell:>width$}"),
+            });
+            out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+impl Content {
+    /// Its words and tables for a terminal, from the block of this number on; plots are for the page only.
+    #[must_use]
+    pub fn text(&self, first: usize) -> String {
+        let mut out = String::new();
+        for block in self.blocks.iter().skip(first) {
+            match block {
+                Block::Heading(text) => out.push_str(&format!("\n{text}\n")),
+                Block::Text(text) => out.push_str(&format!("{text}\n")),
+                Block::Table(table) => out.push_str(&table.text()),
+                Block::Plot(_) => {}
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_at_the_right_and_words_at_the_left() {
+        let mut table = Table::new(["who", "µs", "note"]);
+        table.rows.push(vec!["lepus".to_owned(), "1.5".to_owned(), String::new()]);
+        table.rows.push(vec!["x".to_owned(), "10.25".to_owned(), "late".to_owned()]);
+        let text = "who       µs  note\nlepus    1.5\nx      10.25  late\n";
+        assert_eq!(table.text(), text);
+        let blocks = vec![
+            Block::Heading("before".to_owned()),
+            Block::Plot("<svg></svg>".to_owned()),
+            Block::Heading("h".to_owned()),
+            Block::Table(table),
+            Block::Text("t".to_owned()),
+        ];
+        let content = Content { blocks, seen: Vec::new() };
+        assert_eq!(content.text(1), format!("\nh\n{text}t\n"));
+    }
+}
