@@ -1,4 +1,4 @@
-//! What programs and devices read and write, and the page cache between them.
+//! What devices read and write, and the page cache above them.
 
 use std::fs;
 use std::io;
@@ -7,33 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SECTOR_BYTES: u64 = 512;
-
-/// Bytes that a program has moved, from its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Bytes in pages that it made dirty, so that they reach a device sooner or later.
-    pub written: u64,
-    /// Bytes that it handed to calls that write, to files and, in some programs, to sockets.
-    pub handed: u64,
-    /// Bytes that were fetched from a device for it.
-    pub read: u64,
-}
-
-/// What a program has moved.
-///
-/// # Errors
-/// When it does not run any more, or is not ours.
-pub fn moved(pid: u32) -> io::Result<Moved> {
-    Ok(parse_moved(&fs::read_to_string(format!("/proc/{pid}/io"))?))
-}
-
-fn parse_moved(text: &str) -> Moved {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
-    };
-    Moved { written: field("write_bytes:"), handed: field("wchar:"), read: field("read_bytes:") }
-}
 
 /// The block device under a directory.
 #[derive(Clone, Debug)]
@@ -131,10 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_programs_and_devices_are_read() {
-        let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\n\
-                    cancelled_write_bytes: 7\n";
-        assert_eq!(parse_moved(text), Moved { written: 60, handed: 2, read: 50 });
+    fn counters_of_devices_are_read() {
         assert_eq!(sectors("  1 2 30 4 5 6 700 8 9"), Some((30, 700)));
         assert_eq!(sectors("1 2 3"), None);
     }

@@ -133,11 +133,12 @@ fn read(directory: &Path) -> io::Result<Profiled> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_probe::Scratch;
 
     #[test]
     fn what_a_profile_left_is_read_in_shares() {
-        let directory = std::env::temp_dir().join(format!("lepus-profiled-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let scratch = Scratch::new("profiled");
+        let directory = scratch.path().to_owned();
         assert!(read(&directory).is_err(), "nothing is there");
         let json = r#"{"scopes": [{"scope": "sum", "samples": 50, "phases": {"handle": 10, "poll": 30},
             "functions": [{"name": "f", "own": 25, "accumulated": 50}]}], "not_seen": ["sleep"]}"#;
@@ -147,6 +148,5 @@ mod tests {
         assert_eq!(read.phases, [("poll".to_owned(), 75.0), ("handle".to_owned(), 25.0)]);
         assert_eq!(read.functions, [("f".to_owned(), 50.0, 100.0)]);
         assert_eq!(read.not_seen, ["sleep"]);
-        fs::remove_dir_all(&directory).unwrap();
     }
 }

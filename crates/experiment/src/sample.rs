@@ -1,7 +1,7 @@
 //! Samples of the broker's process while a load runs.
 
-use crate::disk::{self, Device};
-use crate::procfs;
+use crate::disk::Device;
+use lepus_probe::procfs;
 use serde_json::{Value, json};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -83,7 +83,7 @@ impl Sample {
 #[must_use]
 pub fn take(target: &Target, start: Instant, with_placement: bool) -> Option<Sample> {
     let reading = procfs::read(target.pid).ok()?;
-    let moved = disk::moved(target.pid).ok();
+    let moved = procfs::moved(target.pid).ok();
     let device = target.device.as_ref().and_then(|device| device.counted().ok());
     Some(Sample {
         at_seconds: start.elapsed().as_secs_f64(),

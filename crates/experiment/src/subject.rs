@@ -3,14 +3,14 @@
 use crate::affinity::spawn_on;
 use crate::disk::Device;
 use crate::metrics::{self, Counts};
-use crate::peer::Peer;
-use crate::procfs::{self, Reading};
 use crate::rabbitmq::Node;
 use crate::sample::Target;
 use crate::stop::Stop;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::queue;
 use lepus_perf::Uri;
+use lepus_probe::Client;
+use lepus_probe::procfs::{self, Reading};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::{self, File};
 use std::io;
@@ -304,7 +304,7 @@ impl Subject {
     ///
     /// # Errors
     /// When it cannot log in.
-    pub fn peer(&self) -> io::Result<Peer<TcpStream>> {
+    pub fn peer(&self) -> io::Result<Client<TcpStream>> {
         let mut peer = self.connect()?;
         peer.open_channel(1)?;
         Ok(peer)
@@ -314,7 +314,7 @@ impl Subject {
     ///
     /// # Errors
     /// When it cannot log in.
-    pub fn connect(&self) -> io::Result<Peer<TcpStream>> {
+    pub fn connect(&self) -> io::Result<Client<TcpStream>> {
         let uri = self.address()?;
         let address = (uri.host.as_str(), uri.port).to_socket_addrs()?.next();
         let address = address.ok_or(io::ErrorKind::NotFound)?;
@@ -327,7 +327,7 @@ impl Subject {
             vhost: uri.vhost,
             ..ClientOptions::default()
         };
-        Peer::open(stream, options)
+        Client::open(stream, options)
     }
 
     /// Deletes a queue with all that is in it; one that is not there is left so.

@@ -2,10 +2,10 @@
 
 use crate::affinity::spawn_on;
 use crate::metrics::{self, Locality};
-use crate::procfs::{self, Reading};
 use crate::sample::{Sample, Sampler};
 use crate::stop::Stop;
 use crate::subject::{Placement, Subject, signal};
+use lepus_probe::procfs::{self, Reading};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Read};

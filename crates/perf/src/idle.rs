@@ -2,12 +2,12 @@
 
 use crate::engine::{Outcome, interruptible};
 use crate::peer::Peer;
-use crate::reading::{self, Reading};
 use crate::report::data::{Format, print};
 use crate::report::json::Json;
 use crate::script::{QueueSpec, Step};
 use crate::to_stderr;
 use crate::uri::Uri;
+use lepus_probe::procfs::{self, Reading};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -157,13 +157,13 @@ fn measure(
     count: u64,
     open: impl FnOnce() -> Result<(), String>,
 ) -> Result<Opening, String> {
-    let before = plan.pid.map(reading::read).transpose()?;
+    let before = plan.pid.map(read).transpose()?;
     let begun = Instant::now();
     if count > 0 {
         open()?;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let after = plan.pid.map(reading::read).transpose()?;
+    let after = plan.pid.map(read).transpose()?;
     Ok(Opening { kind, count, seconds, readings: before.zip(after) })
 }
 
@@ -282,9 +282,30 @@ impl Progress {
     }
 }
 
+/// Reads process `pid` of this host.
+///
+/// # Errors
+/// A text for the user: no such process, or a system without `/proc`.
+fn read(pid: u32) -> Result<Reading, String> {
+    let reading =
+        procfs::read(pid).map_err(|error| format!("cannot read process {pid} (--pid): {error}"))?;
+    match reading.resident_bytes {
+        // What has ended and is not asked for its outcome yet has no memory any more.
+        0 => Err(format!("process {pid} (--pid) has ended")),
+        _ => Ok(reading),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_memory_and_process_0_is_none() {
+        assert!(read(std::process::id()).unwrap().resident_bytes > 0);
+        assert!(read(0).unwrap_err().contains("--pid"));
+    }
 
     fn opening(readings: Option<(Reading, Reading)>) -> Opening {
         Opening { kind: "channels", count: 1_000, seconds: 0.5, readings }
@@ -292,8 +313,8 @@ mod tests {
 
     #[test]
     fn costs_are_what_grew_divided_by_the_number() {
-        let before = Reading { cpu_seconds: 1.0, resident_bytes: 10_000 };
-        let after = Reading { cpu_seconds: 1.5, resident_bytes: 510_000 };
+        let before = Reading { cpu_seconds: 1.0, resident_bytes: 10_000, ..Reading::default() };
+        let after = Reading { cpu_seconds: 1.5, resident_bytes: 510_000, ..Reading::default() };
         let opening = opening(Some((before, after)));
         assert_eq!(opening.cost(), Some((500.0, 500.0)));
         assert_eq!(

@@ -27,7 +27,6 @@ mod pattern;
 mod peer;
 mod plan;
 mod producer;
-mod reading;
 mod report;
 mod roundtrip;
 mod scene;

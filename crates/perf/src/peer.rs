@@ -2,11 +2,11 @@
 
 use crate::script::Step;
 use crate::uri::Uri;
-use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
-use lepus_amqp::{Method, ReplyCode, Table};
-use lepus_base::Instant;
+use lepus_amqp::client::{ClientEvent, ClientOptions};
+use lepus_amqp::{Method, Table};
+use lepus_probe::Client;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -62,10 +62,7 @@ pub(crate) fn client_options(uri: &Uri, name: &str) -> ClientOptions {
 /// One connection without heartbeats.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    stream: TcpStream,
-    client: ClientConnection,
-    input: Vec<u8>,
-    output: Vec<u8>,
+    client: Client<TcpStream>,
     place: String,
 }
 
@@ -81,11 +78,9 @@ impl Peer {
         stream.set_nodelay(true).map_err(fail)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(fail)?;
         let options = ClientOptions { heartbeat: 0, ..client_options(uri, name) };
-        let mut output = Vec::new();
-        let client = ClientConnection::new(options, Instant(0), &mut output);
-        let mut peer = Peer { stream, client, input: Vec::new(), output, place };
-        peer.wait("the connect", |event| matches!(event, ClientEvent::Opened).then_some(()))?;
-        Ok(peer)
+        let client = Client::open(stream, options);
+        let client = client.map_err(|error| complaint(&place, "the connect", &error))?;
+        Ok(Peer { client, place })
     }
 
     /// The most channels that it may have.
@@ -99,18 +94,24 @@ impl Peer {
     /// A text for the user.
     pub(crate) fn carry_out(&mut self, steps: &[Step]) -> Result<(), String> {
         for step in steps {
-            self.output.extend_from_slice(&step.frame);
+            self.client.output().extend_from_slice(&step.frame);
         }
         // Answers are in order on each channel, but not from one channel to another.
         let mut left: Vec<&Step> = steps.iter().rev().collect();
         while let Some(&next) = left.last() {
-            let found = self.wait(&next.about, |event| match event {
-                ClientEvent::Method { channel, method } => left
-                    .iter()
-                    .rposition(|step| *channel == step.channel && method.ids() == step.answer),
-                _ => None,
-            })?;
-            left.remove(found);
+            let about = &next.about;
+            let answer = self.client.flush().and_then(|()| {
+                self.client.wait(|event| match event {
+                    ClientEvent::Method { channel, method } => left
+                        .iter()
+                        .rposition(|step| *channel == step.channel && method.ids() == step.answer)
+                        .map(Ok)
+                        .or_else(|| refusal(about, method).map(Err)),
+                    _ => None,
+                })
+            });
+            let found = answer.flatten();
+            left.remove(found.map_err(|error| complaint(&self.place, about, &error))?);
         }
         Ok(())
     }
@@ -119,63 +120,23 @@ impl Peer {
     ///
     /// # Errors
     /// A text for the user.
-    pub(crate) fn close(mut self) -> Result<(), String> {
-        self.client.close(Instant(0), ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
-        self.wait("connection.close", |event| {
-            matches!(event, ClientEvent::Closed { code: ReplyCode::REPLY_SUCCESS, .. })
-                .then_some(())
-        })
+    pub(crate) fn close(self) -> Result<(), String> {
+        let closed = self.client.close();
+        closed.map_err(|error| complaint(&self.place, "connection.close", &error))
     }
+}
 
-    /// Sends what is to be sent and takes what comes until `look` finds something in it.
-    fn wait<T>(
-        &mut self,
-        about: &str,
-        mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>,
-    ) -> Result<T, String> {
-        loop {
-            let (used, event) = self.client.receive(Instant(0), &self.input, &mut self.output);
-            let found = look(&event);
-            let complaint = match (&found, &event) {
-                (Some(_), _) => None,
-                (None, ClientEvent::Error(error)) => Some(error.to_string()),
-                (None, ClientEvent::Closed { code, text }) => {
-                    Some(format!("the broker closed the connection: {} {text}", code.0))
-                }
-                (None, ClientEvent::Method { method: Method::ChannelClose(close), .. }) => {
-                    Some(format!("the broker refused {about}: {}", close.reply_text))
-                }
-                _ => None,
-            };
-            self.input.drain(..used);
-            if let Some(found) = found {
-                return Ok(found);
-            }
-            if let Some(complaint) = complaint {
-                return Err(format!("{}: {complaint}", self.place));
-            }
-            if used == 0 {
-                self.exchange().map_err(|error| match error.kind() {
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                        format!("{}: no answer to {about}", self.place)
-                    }
-                    _ => format!("{}: {error}", self.place),
-                })?;
-            }
-        }
-    }
+/// What the broker says against a request, where it closes the channel for it.
+fn refusal(about: &str, method: &Method<'_>) -> Option<io::Error> {
+    let Method::ChannelClose(close) = method else { return None };
+    Some(io::Error::other(format!("the broker refused {about}: {}", close.reply_text)))
+}
 
-    /// Sends everything, then reads once.
-    fn exchange(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.output)?;
-        self.output.clear();
-        let mut bytes = [0; 16 * 1024];
-        match self.stream.read(&mut bytes)? {
-            0 => Err(io::Error::other("the broker closed the socket")),
-            count => {
-                self.input.extend_from_slice(&bytes[..count]);
-                Ok(())
-            }
+fn complaint(place: &str, about: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("{place}: no answer to {about}")
         }
+        _ => format!("{place}: {error}"),
     }
 }

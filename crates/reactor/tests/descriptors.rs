@@ -4,6 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use lepus_probe::Scratch;
 use lepus_reactor::files::{Blocking, Files};
 use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, OperationId};
 
@@ -24,8 +25,8 @@ fn read(slot: u32) -> Action {
 
 #[test]
 fn without_a_descriptor_nothing_fails_for_good_and_what_is_written_stays_open() {
-    let directory = std::env::temp_dir().join(format!("lepus-none-left-{}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
+    let scratch = Scratch::new("none-left");
+    let directory = scratch.path().to_owned();
     let files = Files::new(&directory, 0).with_open_max(8);
     let mut files = Blocking::with(Arc::new(files));
     let mut next = 0;
@@ -80,5 +81,4 @@ fn without_a_descriptor_nothing_fails_for_good_and_what_is_written_stays_open() 
         assert_eq!(run(read(slot)).bytes, vec![slot as u8; 100]);
     }
     assert_eq!(run(Action::Create { file: segment(200), length: 4096 }).result, Ok(0));
-    fs::remove_dir_all(&directory).unwrap();
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use lepus_probe::Scratch;
 use lepus_reactor::files::{Blocking, Disk, FilePort, Files};
 use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, OperationId};
 
@@ -16,28 +17,8 @@ const SEGMENT: File = File::Segment(LOG, 7);
 const INDEX: File = File::Index(LOG);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An empty directory, removed in the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("lepus-files-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn path(&self, file: File) -> PathBuf {
-        self.0.join(file.to_string())
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn file_of(scratch: &Scratch, file: File) -> PathBuf {
+    scratch.path().join(file.to_string())
 }
 
 /// Carries operations out and counts their ids.
@@ -77,39 +58,39 @@ fn read(file: File, offset: u64, length: usize) -> Action {
 
 #[test]
 fn files_are_listed_with_their_lengths_and_are_the_owners_alone() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
     assert_eq!(caller.run(Action::Create { file: SEGMENT, length: 70_000 }).result, Ok(0));
     assert_eq!(caller.run(write(INDEX, 4096, &[1; 4096], true)).result, Ok(4096));
-    fs::write(scratch.0.join("log-00000003/notes.txt"), "not ours").unwrap();
-    fs::write(scratch.0.join("lepus.lock"), "").unwrap();
+    fs::write(scratch.path().join("log-00000003/notes.txt"), "not ours").unwrap();
+    fs::write(scratch.path().join("lepus.lock"), "").unwrap();
     let mut listed = caller.run(Action::List(LOG)).files;
     listed.sort();
     assert_eq!(listed, [(SEGMENT, 70_000), (INDEX, 8192)]);
     assert!(caller.run(Action::List(LogId(4))).files.is_empty());
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&scratch.path(SEGMENT)), 0o600);
-    assert_eq!(mode(&scratch.path(INDEX)), 0o600);
-    assert_eq!(mode(&scratch.0.join("log-00000003")), 0o700);
+    assert_eq!(mode(&file_of(&scratch, SEGMENT)), 0o600);
+    assert_eq!(mode(&file_of(&scratch, INDEX)), 0o600);
+    assert_eq!(mode(&scratch.path().join("log-00000003")), 0o700);
 }
 
 #[test]
 fn a_created_file_is_zeros_with_blocks_of_its_own_whatever_was_there() {
     use std::os::unix::fs::MetadataExt;
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
     caller.run(write(SEGMENT, 0, &[9; 200_000], false));
     assert_eq!(caller.run(Action::Create { file: SEGMENT, length: 100_000 }).result, Ok(0));
-    let found = fs::read(scratch.path(SEGMENT)).unwrap();
+    let found = fs::read(file_of(&scratch, SEGMENT)).unwrap();
     assert!(found.len() == 100_000 && found.iter().all(|byte| *byte == 0));
-    let blocks = fs::metadata(scratch.path(SEGMENT)).unwrap().blocks();
+    let blocks = fs::metadata(file_of(&scratch, SEGMENT)).unwrap().blocks();
     assert!(blocks * 512 >= 100_000, "{blocks} blocks");
 }
 
 #[test]
 fn what_is_written_is_read_at_its_place() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
     let bytes = Arc::new(b"..hello".to_vec());
     let action = Action::Write { file: INDEX, offset: 10, bytes, start: 2, sync: false };
     assert_eq!(caller.run(action).result, Ok(5));
@@ -125,8 +106,8 @@ fn what_is_written_is_read_at_its_place() {
 
 #[test]
 fn a_file_is_cut_and_never_made_longer() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
     let cut = |length| Action::Truncate { file: INDEX, length };
     assert_eq!(caller.run(cut(3)).result, Ok(0), "it is no error if it is missing");
     assert_eq!(caller.run(read(INDEX, 0, 9)).result, Err(DiskError::NotFound));
@@ -139,8 +120,8 @@ fn a_file_is_cut_and_never_made_longer() {
 
 #[test]
 fn a_removed_file_is_gone_also_where_it_was_open() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
     caller.run(write(SEGMENT, 0, b"old", true));
     assert_eq!(caller.run(Action::Delete(SEGMENT)).result, Ok(0));
     assert_eq!(
@@ -153,39 +134,39 @@ fn a_removed_file_is_gone_also_where_it_was_open() {
     assert_eq!(caller.run(Action::Reload(SEGMENT)).result, Err(DiskError::NotFound));
     assert!(caller.files.failures().is_empty(), "ordinary for a store");
     caller.run(write(SEGMENT, 0, b"new", true));
-    assert_eq!(fs::read(scratch.path(SEGMENT)).unwrap(), b"new");
+    assert_eq!(fs::read(file_of(&scratch, SEGMENT)).unwrap(), b"new");
 }
 
 #[test]
 fn a_full_disk_is_told_apart() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
-    symlink("/dev/full", scratch.path(INDEX)).unwrap();
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
+    symlink("/dev/full", file_of(&scratch, INDEX)).unwrap();
     assert_eq!(caller.run(write(INDEX, 0, b"x", true)).result, Err(DiskError::Full));
     assert!(caller.files.failures().is_empty());
 }
 
 #[test]
 fn a_new_segment_leaves_the_rest_of_the_disk_free() {
-    let scratch = Scratch::new();
-    Caller::new(&scratch.0);
-    let files = Arc::new(Files::new(&scratch.0, u64::MAX / 2));
+    let scratch = Scratch::new("files");
+    Caller::new(scratch.path());
+    let files = Arc::new(Files::new(scratch.path(), u64::MAX / 2));
     let mut caller = Caller { files: Blocking::with(files), next: 0 };
     let create = Action::Create { file: SEGMENT, length: 4096 };
     assert_eq!(caller.run(create).result, Err(DiskError::Full));
-    assert!(!scratch.path(SEGMENT).exists());
+    assert!(!file_of(&scratch, SEGMENT).exists());
     // What makes room again goes on.
     assert_eq!(caller.run(write(File::Checkpoint(LOG, 1), 0, b"x", true)).result, Ok(1));
 }
 
 #[test]
 fn a_failure_names_the_file_and_what_the_system_said() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
-    fs::create_dir(scratch.path(SEGMENT)).unwrap();
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
+    fs::create_dir(file_of(&scratch, SEGMENT)).unwrap();
     assert_eq!(caller.run(read(SEGMENT, 8192, 10)).result, Err(DiskError::Failed));
     let text = caller.last_failure();
-    let path = scratch.path(SEGMENT).display().to_string();
+    let path = file_of(&scratch, SEGMENT).display().to_string();
     assert!(text.contains("cannot read 10 bytes at 8192 of ") && text.contains(&path), "{text}");
     assert!(text.contains("directory"), "{text}");
     assert_eq!(caller.run(Action::Delete(SEGMENT)).result, Err(DiskError::Failed));
@@ -196,10 +177,10 @@ fn a_failure_names_the_file_and_what_the_system_said() {
 
 #[test]
 fn a_sync_that_fails_is_never_taken_for_a_full_disk() {
-    let scratch = Scratch::new();
-    let mut caller = Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    let mut caller = Caller::new(scratch.path());
     // A device takes the bytes and cannot be synced.
-    symlink("/dev/null", scratch.path(INDEX)).unwrap();
+    symlink("/dev/null", file_of(&scratch, INDEX)).unwrap();
     assert_eq!(caller.run(write(INDEX, 0, b"x", false)).result, Ok(1));
     assert_eq!(caller.run(write(INDEX, 0, b"x", true)).result, Err(DiskError::Failed));
     assert!(caller.last_failure().contains("and sync it"), "{}", caller.last_failure());
@@ -210,9 +191,9 @@ fn a_sync_that_fails_is_never_taken_for_a_full_disk() {
 
 /// A port whose wakes arrive in a channel.
 fn port(scratch: &Scratch) -> (FilePort, Receiver<()>) {
-    Caller::new(&scratch.0);
+    Caller::new(scratch.path());
     let (wake, woken) = channel();
-    let files = Arc::new(Files::new(&scratch.0, 0));
+    let files = Arc::new(Files::new(scratch.path(), 0));
     let port = FilePort::start("test", &files, move || {
         // The test may have ended.
         let _ = wake.send(());
@@ -232,7 +213,7 @@ fn gather(port: &mut FilePort, woken: &Receiver<()>, count: usize) -> Vec<(LogId
 
 #[test]
 fn a_port_answers_every_operation_once_and_names_its_log() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("files");
     let (mut port, woken) = port(&scratch);
     let mut next = 0;
     for round in 0..50 {
@@ -260,7 +241,7 @@ fn a_port_answers_every_operation_once_and_names_its_log() {
         assert_eq!(logs, [3, 3, 9, 3, 9, 3]);
         assert_eq!(done[0].1.result, Ok(100));
     }
-    let found = fs::read(scratch.path(SEGMENT)).unwrap();
+    let found = fs::read(file_of(&scratch, SEGMENT)).unwrap();
     assert!(found.chunks(100).enumerate().all(|(round, part)| part == [round as u8; 100]));
     // The directory of log 9 was missing in the first round.
     let mut failures = Vec::new();
@@ -270,10 +251,10 @@ fn a_port_answers_every_operation_once_and_names_its_log() {
 
 #[test]
 fn one_wake_stands_for_all_that_ended_since_the_last_look() {
-    let scratch = Scratch::new();
-    Caller::new(&scratch.0);
+    let scratch = Scratch::new("files");
+    Caller::new(scratch.path());
     let wakes = Arc::new(AtomicUsize::new(0));
-    let files = Arc::new(Files::new(&scratch.0, 0));
+    let files = Arc::new(Files::new(scratch.path(), 0));
     let counter = Arc::clone(&wakes);
     let started = FilePort::start("test", &files, move || {
         counter.fetch_add(1, Ordering::SeqCst);
@@ -288,10 +269,10 @@ fn one_wake_stands_for_all_that_ended_since_the_last_look() {
 
 #[test]
 fn what_was_submitted_is_carried_out_before_a_port_ends() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("files");
     let (mut port, _woken) = port(&scratch);
     let ask = |id: u64| Operation { id: OperationId(id), action: write(SEGMENT, id, b"x", true) };
     port.submit(&mut (0..20).map(ask).collect());
     drop(port);
-    assert_eq!(fs::read(scratch.path(SEGMENT)).unwrap(), [b'x'; 20]);
+    assert_eq!(fs::read(file_of(&scratch, SEGMENT)).unwrap(), [b'x'; 20]);
 }

@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_name_of_every_directory_that_is_made_is_synced_from_above() {
-        let root = crate::scratch::Scratch::new("made");
+        let root = lepus_probe::Scratch::new("made");
         let path = root.path().join("a/b/c");
         let mut synced = Vec::new();
         let mut note = |parent: &Path| {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_directory_whose_name_cannot_be_synced_is_not_used() {
-        let root = crate::scratch::Scratch::new("unsynced");
+        let root = lepus_probe::Scratch::new("unsynced");
         let broken = |_: &Path| Err(io::Error::other("no sync"));
         let error = create(&root.path().join("a"), broken).unwrap_err();
         assert_eq!(error.to_string(), "no sync");
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_second_holder_learns_the_process_id_of_the_first() {
-        let root = crate::scratch::Scratch::new("lock");
+        let root = lepus_probe::Scratch::new("lock");
         let path = root.path().join("a/b");
         let first = DataDir::open(&path).unwrap();
         let error = DataDir::open(&path).unwrap_err().to_string();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_through_a_lock_that_leads_elsewhere() {
-        let root = crate::scratch::Scratch::new("lock-link");
+        let root = lepus_probe::Scratch::new("lock-link");
         let (path, victim) = (root.path().join("data"), root.path().join("victim"));
         drop(DataDir::open(&path).unwrap());
         assert_eq!(DataDir::open(&path).unwrap().cautions(), [""; 0]);
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_directory_that_others_may_write_to_is_told() {
         use std::os::unix::fs::PermissionsExt;
-        let root = crate::scratch::Scratch::new("open-directory");
+        let root = lepus_probe::Scratch::new("open-directory");
         let path = root.path().join("data");
         std::fs::create_dir(&path).unwrap();
         for (mode, is_told) in [(0o777, true), (0o770, true), (0o755, false), (0o700, false)] {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_a_file_is_named() {
-        let root = crate::scratch::Scratch::new("lock-file");
+        let root = lepus_probe::Scratch::new("lock-file");
         let path = root.path().join("plain");
         std::fs::write(&path, "").unwrap();
         let error = DataDir::open(&path).unwrap_err().to_string();

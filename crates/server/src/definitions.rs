@@ -187,10 +187,10 @@ pub fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
     use lepus_amqp::table::Table;
     use lepus_broker::directory::Extent;
     use lepus_broker::directory::{VhostMetadata, VhostRef};
+    use lepus_probe::Scratch;
 
     fn create_vhost(name: &str) -> Request {
         Request::CreateVhost { name: name.into(), metadata: VhostMetadata::default() }

@@ -213,7 +213,7 @@ fn default_permission(config: &Config) -> Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
 
     fn directory(initial: &Initial) -> Directory {
         let mut directory = initial.directory.clone().unwrap();

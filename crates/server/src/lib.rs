@@ -21,8 +21,6 @@ pub mod password;
 mod placement;
 pub mod profile;
 pub mod random;
-#[cfg(test)]
-mod scratch;
 pub mod serve;
 mod shard_logs;
 pub mod show;

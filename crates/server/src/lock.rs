@@ -84,7 +84,7 @@ impl FileLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
 
     #[test]
     fn a_lock_is_held_though_its_file_takes_no_number() {

@@ -52,7 +52,7 @@ pub(crate) fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
     use lepus_store::disk::LogId;
 
     #[test]

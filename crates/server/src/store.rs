@@ -305,7 +305,7 @@ fn read_if_there(directory: &Path, file: File, most: u64) -> std::io::Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
 
     /// What stands in the place of a file may be as long as the disk.
     #[test]

@@ -1,7 +1,7 @@
 //! The broker under test: a program that is started, killed and started again on the same data.
 
 use crate::disk::{Failure, Watch};
-use crate::link::Link;
+use crate::link::{self, Link};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -97,7 +97,7 @@ impl Broker {
     pub fn wait_until_it_serves(&mut self) -> io::Result<Link> {
         let start = Instant::now();
         loop {
-            if let Ok(link) = Link::open(self.port, 1) {
+            if let Ok(link) = link::open(self.port, 1) {
                 return Ok(link);
             }
             let ended = self.child.try_wait()?;

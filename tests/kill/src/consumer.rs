@@ -2,7 +2,7 @@
 
 use crate::body;
 use crate::court::Court;
-use crate::link::{Link, Seen};
+use crate::link::{self, Link, Seen};
 use crate::oracle::{Delivery, Item, Order};
 use crate::topology;
 use lepus_amqp::Method;
@@ -49,7 +49,7 @@ struct Lane {
 /// # Errors
 /// When the connection ends.
 pub fn run(manners: &[Manner], port: u16, court: &Court) -> io::Result<()> {
-    let mut link = Link::open(port, manners.len() as u16)?;
+    let mut link = link::open(port, manners.len() as u16)?;
     let mut lanes = Vec::new();
     for (at, manner) in manners.iter().enumerate() {
         let channel = at as u16 + 1;
@@ -79,7 +79,7 @@ pub fn run(manners: &[Manner], port: u16, court: &Court) -> io::Result<()> {
     link.flush()?;
     let mut finishing = false;
     loop {
-        let came = link.receive(PAUSE, &mut |seen, _| take(seen, &mut lanes, court))?;
+        let came = link::receive(&mut link, PAUSE, &mut |seen| take(seen, &mut lanes, court))?;
         if court.is_finishing() && !finishing {
             finishing = true;
             for lane in &lanes {
@@ -154,10 +154,10 @@ impl Lane {
             self.acked.extend(items);
             self.unasked = true;
             match (self.manner.multiple, settled.last()) {
-                (true, Some((tag, _))) => encode_ack(&mut link.output, self.channel, *tag, true),
+                (true, Some((tag, _))) => encode_ack(link.output(), self.channel, *tag, true),
                 _ => {
                     for (tag, _) in settled {
-                        encode_ack(&mut link.output, self.channel, tag, false);
+                        encode_ack(link.output(), self.channel, tag, false);
                     }
                 }
             }

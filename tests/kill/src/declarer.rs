@@ -1,7 +1,7 @@
 //! A connection that declares and deletes queues while the disk fails.
 
 use crate::court::{Court, Declared};
-use crate::link::Link;
+use crate::link;
 use lepus_amqp::method::queue;
 use std::io;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub fn name(number: usize) -> String {
 /// # Errors
 /// When the connection ends.
 pub fn run(first: usize, port: u16, court: &Court) -> io::Result<()> {
-    let mut link = Link::open(port, 1)?;
+    let mut link = link::open(port, 1)?;
     for number in first.. {
         if court.is_finishing() {
             break;
@@ -46,7 +46,7 @@ pub fn run(first: usize, port: u16, court: &Court) -> io::Result<()> {
 /// # Errors
 /// When the connection ends.
 pub fn take_away(number: usize, port: u16) -> io::Result<bool> {
-    let mut link = Link::open(port, 1)?;
+    let mut link = link::open(port, 1)?;
     let queue = name(number);
     let declare = queue::Declare { queue: &queue, passive: true, ..Default::default() };
     if link.call(1, declare, "queue.declare-ok").is_err() {

@@ -2,7 +2,7 @@
 
 use crate::body::body;
 use crate::court::Court;
-use crate::link::{Link, Seen};
+use crate::link::{self, Link, Seen};
 use crate::topology::{PUBLISHERS, Trade};
 use lepus_amqp::client::encode_publish;
 use lepus_amqp::method::{confirm, tx};
@@ -32,7 +32,7 @@ pub struct Manner {
 /// # Errors
 /// Always: how the connection ended.
 pub fn run(publisher: usize, manner: Manner, port: u16, court: &Court) -> io::Result<()> {
-    let mut link = Link::open(port, 1)?;
+    let mut link = link::open(port, 1)?;
     let trade = PUBLISHERS[publisher];
     if trade.is_transactional() {
         link.call(1, tx::Select::default(), "tx.select-ok")?;
@@ -53,7 +53,7 @@ pub fn run(publisher: usize, manner: Manner, port: u16, court: &Court) -> io::Re
             waiting.insert(sent);
         }
         link.flush()?;
-        link.receive(PAUSE, &mut |seen, _| {
+        link::receive(&mut link, PAUSE, &mut |seen| {
             let (tag, multiple, ack) = match seen {
                 Seen::Method(_, Method::BasicAck(ack)) => (ack.delivery_tag, ack.multiple, true),
                 Seen::Method(_, Method::BasicNack(nack)) => {
@@ -93,7 +93,7 @@ fn commit(publisher: usize, manner: Manner, link: &mut Link, court: &Court) -> i
         link.send(1, tx::Commit::default());
         let sent = link.flush();
         while sent.is_ok() && !answered {
-            let received = link.receive(PAUSE, &mut |seen, _| match seen {
+            let received = link::receive(link, PAUSE, &mut |seen| match seen {
                 Seen::Method(_, Method::TxCommitOk(_)) => {
                     answered = true;
                     Ok(())
@@ -135,7 +135,7 @@ fn encode(publisher: usize, number: u64, link: &mut Link) {
     let (exchange, key) = trade.address(publisher, number);
     let frame_max = link.frame_max();
     encode_publish(
-        &mut link.output,
+        link.output(),
         1,
         frame_max,
         exchange,

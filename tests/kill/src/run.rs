@@ -5,7 +5,7 @@ use crate::court::{Court, Declared};
 use crate::declarer;
 use crate::disk::{Failure, Span};
 use crate::forger::Forger;
-use crate::link::Link;
+use crate::link;
 use crate::oracle::{Fault, GRACE, Oracle};
 use crate::script::{End, Round};
 use crate::topology::{self, PUBLISHERS, QUEUES, Trade};
@@ -251,7 +251,7 @@ impl Run<'_> {
 
     /// Waits until the consumers have emptied all queues, or nothing comes any more.
     fn empty(&mut self) -> io::Result<()> {
-        let mut link = Link::open(self.plan.recipe.port, 1)?;
+        let mut link = link::open(self.plan.recipe.port, 1)?;
         let (mut delivered, mut moved_at) = (0, Instant::now());
         while moved_at.elapsed() < self.plan.patience {
             let mut ready = 0;
@@ -337,7 +337,7 @@ impl Run<'_> {
                 Ok(count) => counts.push((queue, count)),
                 Err(text) => {
                     self.court.open().oracle.faults.note(Fault::Missing, || text);
-                    link = Link::open(self.plan.recipe.port, 1)?;
+                    link = link::open(self.plan.recipe.port, 1)?;
                 }
             }
         }

@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "base",
     "balance",
     "amqp",
@@ -20,6 +20,7 @@ const ORDER: [&str; 21] = [
     "topology",
     "shard",
     "management",
+    "probe",
     "perf",
     "flame",
     "experiment",

@@ -6,10 +6,10 @@
 
 use crate::bench::arguments::Arguments;
 use crate::bench::place::Place;
-use crate::peer::Peer;
-use crate::procfs::Reading;
 use crate::subject::{Kind, Subject};
 use lepus_amqp::method::{exchange, queue};
+use lepus_probe::Client;
+use lepus_probe::procfs::Reading;
 use std::io;
 use std::net::TcpStream;
 use std::thread::sleep;
@@ -103,7 +103,7 @@ impl Probe<'_> {
     }
 }
 
-fn declare(peer: &mut Peer<TcpStream>, prefix: &str, count: usize) -> io::Result<()> {
+fn declare(peer: &mut Client<TcpStream>, prefix: &str, count: usize) -> io::Result<()> {
     for start in (0..count).step_by(BATCH) {
         let end = count.min(start + BATCH);
         for number in start..end {
@@ -117,7 +117,12 @@ fn declare(peer: &mut Peer<TcpStream>, prefix: &str, count: usize) -> io::Result
     Ok(())
 }
 
-fn bind(peer: &mut Peer<TcpStream>, exchange: &str, prefix: &str, count: usize) -> io::Result<()> {
+fn bind(
+    peer: &mut Client<TcpStream>,
+    exchange: &str,
+    prefix: &str,
+    count: usize,
+) -> io::Result<()> {
     let declare = exchange::Declare { exchange, passive: true, ..Default::default() };
     peer.send(1, declare);
     peer.expect("exchange.declare-ok")?;
@@ -146,7 +151,7 @@ fn bind(peer: &mut Peer<TcpStream>, exchange: &str, prefix: &str, count: usize) 
 /// Watches the broker for some seconds in which only heartbeats are sent.
 fn idle(
     subject: &Subject,
-    connections: &mut [Peer<TcpStream>],
+    connections: &mut [Client<TcpStream>],
     seconds: u64,
 ) -> io::Result<String> {
     for connection in connections.iter() {

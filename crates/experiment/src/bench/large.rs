@@ -3,12 +3,12 @@
 
 use crate::bench::arguments::Arguments;
 use crate::bench::place::Place;
-use crate::peer::{Peer, Seen};
-use crate::procfs;
 use crate::subject::{Kind, Subject};
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
+use lepus_probe::client::{Client, Seen};
+use lepus_probe::procfs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::thread::{self, sleep};
@@ -80,10 +80,10 @@ fn show(when: &str, bytes: u64, before: u64) {
     println!("{when:26} {:>8.1} MB", (bytes - before.min(bytes)) as f64 / 1e6);
 }
 
-fn consumer(subject: &Subject, number: usize) -> io::Result<Peer<Sipping>> {
+fn consumer(subject: &Subject, number: usize) -> io::Result<Client<Sipping>> {
     let stream = TcpStream::connect(("127.0.0.1", subject.port()))?;
     stream.set_nodelay(true)?;
-    let mut peer = Peer::open(Sipping(stream), ClientOptions::default())?;
+    let mut peer = Client::open(Sipping(stream), ClientOptions::default())?;
     peer.open_channel(1)?;
     let queue = format!("large-{number}");
     peer.send(1, queue::Declare { queue: &queue, exclusive: true, ..Default::default() });
@@ -96,7 +96,7 @@ fn consumer(subject: &Subject, number: usize) -> io::Result<Peer<Sipping>> {
     Ok(peer)
 }
 
-fn take_one(mut peer: Peer<Sipping>) -> io::Result<Peer<Sipping>> {
+fn take_one(mut peer: Client<Sipping>) -> io::Result<Client<Sipping>> {
     match peer.see()? {
         Seen::Message => Ok(peer),
         Seen::Method(name) => Err(io::Error::other(format!("unexpected {name}"))),

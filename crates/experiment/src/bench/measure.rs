@@ -3,9 +3,9 @@
 use crate::affinity::spawn_on;
 use crate::bench::workload::{Said, Testers, Workload};
 use crate::metrics::Counts;
-use crate::procfs::{self, Reading};
 use crate::statistics::median;
 use crate::subject::{Kind, Subject};
+use lepus_probe::procfs::{self, Reading};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

@@ -42,9 +42,8 @@ impl Sheet {
     /// # Errors
     /// When the directory cannot be written.
     pub fn add(&mut self, blocks: Vec<Block>, figures: Option<Value>) -> io::Result<()> {
-        let first = self.content.blocks.len();
+        print!("{}", text(&blocks));
         self.content.blocks.extend(blocks);
-        print!("{}", self.content.text(first));
         self.parts.extend(figures);
         let command: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("lepus-bench {}", command.join(" "));
@@ -87,14 +86,37 @@ impl Sheet {
     }
 }
 
+/// Words and tables for a terminal; plots are for the page only.
+pub fn text(blocks: &[Block]) -> String {
+    let mut out = String::new();
+    for block in blocks {
+        match block {
+            Block::Heading(text) => out.push_str(&format!("\n{text}\n")),
+            Block::Text(text) => out.push_str(&format!("{text}\n")),
+            Block::Table(table) => out.push_str(&table.text()),
+            Block::Plot(_) => {}
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_probe::Scratch;
     use std::fs;
 
     #[test]
+    fn plots_are_left_out_of_a_terminal() {
+        let plot = Block::Plot("<svg></svg>".to_owned());
+        let blocks = [Block::Heading("h".to_owned()), plot, Block::Text("t".to_owned())];
+        assert_eq!(text(&blocks), "\nh\nt\n");
+    }
+
+    #[test]
     fn what_is_measured_is_in_the_report_before_the_end() {
-        let results = std::env::temp_dir().join(format!("lepus-sheet-{}", std::process::id()));
+        let scratch = Scratch::new("sheet");
+        let results = scratch.path().to_owned();
         let mut sheet = Sheet::new("x", "A title", "Why?", ("rounds", "3".to_owned()), &results);
         let heading = |text: &str| vec![Block::Heading(text.to_owned())];
         sheet.add(heading("first part"), Some(json!({"one": 1}))).unwrap();
@@ -111,6 +133,5 @@ mod tests {
         let result: Value = serde_json::from_slice(&result).unwrap();
         assert_eq!(result["parts"], json!([{"one": 1}, {"two": 2}]));
         assert_eq!(result["about"]["rounds"], "3");
-        fs::remove_dir_all(&results).unwrap();
     }
 }

@@ -168,8 +168,8 @@ fn share(ratio: Option<f64>, digits: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::sheet::text;
     use crate::bench::workload::WORKLOADS;
-    use crate::report::Content;
 
     #[test]
     fn ratios_and_marks_are_shown() {
@@ -188,8 +188,7 @@ mod tests {
                 (Kind::NullBroker, vec![figures(1.0, 0.5, 0.0)]),
             ],
         };
-        let text = |blocks: Vec<Block>| Content { blocks, seen: Vec::new() }.text(0);
-        let (text, summary) = (text(row.details()), text(summary(&[row])));
+        let (text, summary) = (text(&row.details()), text(&summary(&[row])));
         let line = |name: &str| {
             let found = text.lines().find(|line| line.trim_start().starts_with(name));
             found.unwrap().split_whitespace().collect::<Vec<_>>()

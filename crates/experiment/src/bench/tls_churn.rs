@@ -3,11 +3,11 @@
 
 use crate::bench::arguments::Arguments;
 use crate::bench::place::Place;
-use crate::peer::{Peer, Seen};
 use crate::subject::{Kind, Subject, free_port};
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::EMPTY;
+use lepus_probe::client::{Client, Seen};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -64,7 +64,7 @@ pub fn run(plan: Churn, place: &Place) -> io::Result<()> {
     connect(&config, address)?;
 
     let before = subject.settled_bytes()?;
-    let staying: Vec<Peer<Stream>> =
+    let staying: Vec<Client<Stream>> =
         (0..plan.idle).map(|_| connect(&config, address)).collect::<io::Result<_>>()?;
     let each = subject.settled_bytes()?.saturating_sub(before) / plan.idle.max(1) as u64;
     println!("{} TLS connections that stay: {each} bytes each", plan.idle);
@@ -115,13 +115,13 @@ fn churn(config: &Arc<ClientConfig>, address: SocketAddr, left: &AtomicUsize) ->
     Ok(times)
 }
 
-fn connect(config: &Arc<ClientConfig>, address: SocketAddr) -> io::Result<Peer<Stream>> {
+fn connect(config: &Arc<ClientConfig>, address: SocketAddr) -> io::Result<Client<Stream>> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
     // Without resumption, as a client that has just been started.
     let connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-    Peer::open(StreamOwned::new(connection, stream), ClientOptions::default())
+    Client::open(StreamOwned::new(connection, stream), ClientOptions::default())
 }
 
 /// Writes a certificate and its key for the broker, and gives what a client needs to trust it.
@@ -145,7 +145,7 @@ fn make_identity(scratch: &Path) -> io::Result<ClientConfig> {
 }
 
 /// Publishes a message a millisecond to itself and waits for each.
-struct Prober(Peer<TcpStream>);
+struct Prober(Client<TcpStream>);
 
 impl Prober {
     fn open(subject: &Subject) -> io::Result<Prober> {

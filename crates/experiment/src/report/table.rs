@@ -1,7 +1,5 @@
 //! A table, for the page and for a terminal.
 
-use super::page::{Block, Content};
-
 /// A head and rows below it, each with as many cells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
@@ -42,23 +40,6 @@ impl Table {
     }
 }
 
-impl Content {
-    /// Its words and tables for a terminal, from the block of this number on; plots are for the page only.
-    #[must_use]
-    pub fn text(&self, first: usize) -> String {
-        let mut out = String::new();
-        for block in self.blocks.iter().skip(first) {
-            match block {
-                Block::Heading(text) => out.push_str(&format!("\n{text}\n")),
-                Block::Text(text) => out.push_str(&format!("{text}\n")),
-                Block::Table(table) => out.push_str(&table.text()),
-                Block::Plot(_) => {}
-            }
-        }
-        out
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,14 +51,5 @@ mod tests {
         table.rows.push(vec!["x".to_owned(), "10.25".to_owned(), "late".to_owned()]);
         let text = "who       µs  note\nlepus    1.5\nx      10.25  late\n";
         assert_eq!(table.text(), text);
-        let blocks = vec![
-            Block::Heading("before".to_owned()),
-            Block::Plot("<svg></svg>".to_owned()),
-            Block::Heading("h".to_owned()),
-            Block::Table(table),
-            Block::Text("t".to_owned()),
-        ];
-        let content = Content { blocks, seen: Vec::new() };
-        assert_eq!(content.text(1), format!("\nh\n{text}t\n"));
     }
 }

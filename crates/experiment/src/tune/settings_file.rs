@@ -126,6 +126,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_probe::Scratch;
 
     const FILE: &str = "# the shop's broker\ndata_dir = \"/var/lib/lepus\"\nshards = 8   # one per core\n\n\
                         [limits]  # small\nframe_max = \"64KiB\"\n";
@@ -158,8 +159,8 @@ mod tests {
     #[test]
     fn a_file_is_replaced_as_a_whole_and_keeps_its_rights() {
         use std::os::unix::fs::{PermissionsExt, symlink};
-        let directory = std::env::temp_dir().join(format!("lepus-tune-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let scratch = Scratch::new("tune");
+        let directory = scratch.path().to_owned();
         let (file, link) = (directory.join("lepus.toml"), directory.join("link.toml"));
         fs::write(&file, FILE).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
@@ -180,6 +181,5 @@ mod tests {
         assert!(fs::read_to_string(&fresh).unwrap().contains("placement = \"compact\""));
         assert!(check(&directory.join("nowhere/x.toml")).unwrap_err().contains("no directory"));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
-        fs::remove_dir_all(&directory).unwrap();
     }
 }

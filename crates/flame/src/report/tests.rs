@@ -1,6 +1,7 @@
 use super::*;
 use crate::profile::tests::named;
 use crate::recording::tests::example;
+use lepus_probe::Scratch;
 
 fn with_report(look: impl FnOnce(&Report<'_>)) {
     let (recording, mut profile) = (example(), named());
@@ -43,11 +44,11 @@ fn what_perf_saw_is_a_picture_of_its_own() {
         assert!(
             report.unseen()[0].contains("flame-kernel.svg has what perf saw inside: 1 samples")
         );
-        let directory = std::env::temp_dir().join(format!("lepus-flame-k-{}", std::process::id()));
+        let scratch = Scratch::new("flame-k");
+        let directory = scratch.path().to_owned();
         report.write(&directory).unwrap();
         let svg = std::fs::read_to_string(directory.join("flame-kernel.svg")).unwrap();
         assert!(svg.contains("do_syscall_64: 100.00 %"), "{svg}");
-        std::fs::remove_dir_all(&directory).unwrap();
     });
 }
 
@@ -75,7 +76,8 @@ fn what_was_not_seen_is_said() {
 #[test]
 fn the_directory_holds_pictures_of_the_sum_and_of_each_shard() {
     with_report(|report| {
-        let directory = std::env::temp_dir().join(format!("lepus-flame-{}", std::process::id()));
+        let scratch = Scratch::new("flame");
+        let directory = scratch.path().to_owned();
         let names = report.write(&directory).unwrap();
         for name in [
             "flame-sum.svg",
@@ -97,6 +99,5 @@ fn the_directory_holds_pictures_of_the_sum_and_of_each_shard() {
         assert_eq!(json["scopes"][1]["phases"]["handle"], 80);
         let folded = std::fs::read_to_string(directory.join("stacks.folded")).unwrap();
         assert!(folded.contains("shard 1;[poll];__libc_write;[kernel: write] 50\n"), "{folded}");
-        std::fs::remove_dir_all(&directory).unwrap();
     });
 }

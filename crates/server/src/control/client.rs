@@ -207,7 +207,7 @@ fn keep_last(rows: &mut Vec<Value>, columns: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
 
     #[test]
     fn orders_go_to_root_to_oneself_and_to_the_owner_of_a_directory_that_is_closed_to_others() {

@@ -242,7 +242,7 @@ fn answer(line: &[u8], caller: &UCred, counter: &Counter) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
 
     #[test]
     fn the_socket_is_its_owners_alone_from_the_first_moment() {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::log::{Format, Level, Log};
-use crate::scratch::Scratch;
+use lepus_probe::Scratch;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -257,12 +257,12 @@ impl StartDisk for StartFiles<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
     use lepus_base::{HashState, ShardId};
     use lepus_broker::directory::Directory;
     use lepus_broker::settings::{Limits, Settings as BrokerSettings, StoreSettings};
     use lepus_broker::start::{own_log, start};
     use lepus_broker::{Broker, Outbox};
+    use lepus_probe::Scratch;
 
     fn numbers(data_dir: &Path) -> Vec<u32> {
         let mut found: Vec<u32> = find(data_dir).unwrap().iter().map(|log| log.0).collect();

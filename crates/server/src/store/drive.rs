@@ -460,7 +460,7 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
     use lepus_store::Place;
 
     /// Whoever reads here would wait for ever.

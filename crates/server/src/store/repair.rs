@@ -301,7 +301,7 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use lepus_probe::Scratch;
     use lepus_store::disk::Action;
     use lepus_store::{Lane, Message, Place};
 

@@ -27,7 +27,7 @@ fn it_starts_serves_and_stops_in_order() {
     );
     log_in(program.amqp, "guest", "guest", "/").unwrap();
     let refused = log_in(program.amqp, "guest", "wrong", "/").unwrap_err();
-    assert!(refused.starts_with("403 "), "{refused}");
+    assert!(refused.contains(" 403 "), "{refused}");
     let page = get(program.metrics, "/metrics");
     assert!(page.contains("rabbitmq_identity_info{"), "{page}");
     assert!(page.contains("lepus_shard_cycles_total{shard=\"1\"}"), "{page}");
@@ -77,13 +77,13 @@ fn orders_change_users_vhosts_and_permissions() {
     let scratch = Scratch::new("orders");
     let program = Program::start(&scratch, &["--shards", "2"]);
     let refused = log_in(program.amqp, "shop", "pw", "work").unwrap_err();
-    assert!(refused.starts_with("403 "), "{refused}");
+    assert!(refused.contains(" 403 "), "{refused}");
     program
         .order(&["user", "add", "shop", "--password", "pw", "--tags", "monitoring,policymaker"])
         .unwrap();
     program.order(&["vhost", "add", "work", "--description", "for work"]).unwrap();
     let refused = log_in(program.amqp, "shop", "pw", "work").unwrap_err();
-    assert!(refused.starts_with("530 "), "{refused}");
+    assert!(refused.contains(" 530 "), "{refused}");
     program.order(&["permission", "set", "shop", "^a", "", ".*", "--vhost", "work"]).unwrap();
     log_in(program.amqp, "shop", "pw", "work").unwrap();
     let users = program.order(&["user", "list", "--json"]).unwrap();

@@ -2,11 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lepus_probe::Scratch;
 use lepus_shard::{Listener, LoginFrom, Notice, TlsFiles, Transport};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -18,32 +17,22 @@ use crate::core::*;
 
 type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 
-/// An authority and a directory for files, removed at the end.
+/// An authority and a directory for files.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
-    directory: PathBuf,
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
+    scratch: Scratch,
 }
 
 impl Authority {
     fn new() -> Authority {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lepus-tls-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).unwrap();
+        let scratch = Scratch::new("tls");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let made = params.self_signed(&key).unwrap();
-        std::fs::write(directory.join("authority.pem"), made.pem()).unwrap();
-        Authority { certificate: made.der().clone(), issuer: Issuer::new(params, key), directory }
+        std::fs::write(scratch.path().join("authority.pem"), made.pem()).unwrap();
+        Authority { certificate: made.der().clone(), issuer: Issuer::new(params, key), scratch }
     }
 
     /// A certificate and its key as PEM.
@@ -61,15 +50,15 @@ impl Authority {
     /// Writes the server's identity.
     fn write_identity(&self, common_name: &str) {
         let (certificate, key) = self.issue(common_name);
-        std::fs::write(self.directory.join("certificate.pem"), certificate).unwrap();
-        std::fs::write(self.directory.join("key.pem"), key).unwrap();
+        std::fs::write(self.scratch.path().join("certificate.pem"), certificate).unwrap();
+        std::fs::write(self.scratch.path().join("key.pem"), key).unwrap();
     }
 
     fn files(&self) -> TlsFiles {
         TlsFiles {
-            certificate: self.directory.join("certificate.pem"),
-            key: self.directory.join("key.pem"),
-            client_authorities: Some(self.directory.join("authority.pem")),
+            certificate: self.scratch.path().join("certificate.pem"),
+            key: self.scratch.path().join("key.pem"),
+            client_authorities: Some(self.scratch.path().join("authority.pem")),
             client_certificate_required: false,
             revocations: None,
             login_from: LoginFrom::CommonName,
@@ -288,7 +277,7 @@ fn a_new_certificate_is_used_after_a_reload_and_a_bad_one_is_not() {
     let mut after = connect(running.addresses()[1], &config);
     assert_eq!(ask(&mut after, ECHO, b"x", 1), b"x");
     assert_ne!(served(&before), served(&after));
-    let key = authority.directory.join("key.pem");
+    let key = authority.scratch.path().join("key.pem");
     std::fs::write(&key, "not a key").unwrap();
     let error = running.identity().unwrap().reload().unwrap_err();
     assert!(error.to_string().contains("key.pem"), "{error}");

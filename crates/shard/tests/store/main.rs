@@ -4,12 +4,12 @@ mod core;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreAnswer, StoreCore, StoreQuery};
 use lepus_base::ShardId;
+use lepus_probe::Scratch;
 use lepus_shard::{
     Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage,
     Transport,
@@ -17,26 +17,6 @@ use lepus_shard::{
 
 /// Longer than a shard ever takes to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// An empty directory, removed in the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lepus-shard-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartError> {
     let (notices, _log) = lepus_shard::notices(|_| false);
@@ -107,8 +87,8 @@ fn kept(running: &Running<StoreCore>, shard: u16) -> Vec<u8> {
 
 #[test]
 fn what_was_confirmed_is_there_after_an_orderly_end() {
-    let scratch = Scratch::new();
-    let running = start(&scratch.0, 1);
+    let scratch = Scratch::new("shard");
+    let running = start(scratch.path(), 1);
     let mut client = connect(&running);
     let text: Vec<u8> = (0..50_000).map(|number| b'a' + (number % 26) as u8).collect();
     for part in text.chunks(1000) {
@@ -120,7 +100,7 @@ fn what_was_confirmed_is_there_after_an_orderly_end() {
     let report = running.join();
     assert_eq!((report.cut, report.unclosed), (0, 0));
 
-    let running = start(&scratch.0, 1);
+    let running = start(scratch.path(), 1);
     let answer = running.commands().wait(ShardId(0), StoreQuery::WasClean, ANSWER_TIMEOUT).unwrap();
     assert_eq!(answer, StoreAnswer::WasClean(true));
     assert!(kept(&running, 0) == text);
@@ -130,8 +110,8 @@ fn what_was_confirmed_is_there_after_an_orderly_end() {
 
 #[test]
 fn mail_under_way_at_the_end_is_kept() {
-    let scratch = Scratch::new();
-    let running = start(&scratch.0, 3);
+    let scratch = Scratch::new("shard");
+    let running = start(scratch.path(), 3);
     let mut clients: Vec<TcpStream> = (0..6).map(|_| connect(&running)).collect();
     for client in &mut clients {
         client.write_all(&[FAR; 1000]).unwrap();
@@ -143,7 +123,7 @@ fn mail_under_way_at_the_end_is_kept() {
     }
     running.stop();
     assert_eq!(running.join().unclosed, 0);
-    let running = start(&scratch.0, 3);
+    let running = start(scratch.path(), 3);
     let count: usize = (0..3).map(|shard| kept(&running, shard).len()).sum();
     assert_eq!(count, 6000);
     running.stop();
@@ -152,15 +132,15 @@ fn mail_under_way_at_the_end_is_kept() {
 
 #[test]
 fn no_shard_closes_while_another_one_owes_it_something() {
-    let scratch = Scratch::new();
-    let running = start(&scratch.0, 3);
+    let scratch = Scratch::new("shard");
+    let running = start(scratch.path(), 3);
     let mut client = connect(&running);
     client.write_all(&[OWED; 5]).unwrap();
     assert_eq!(read(&mut client, 5), [OWED; 5]);
     drop(client);
     running.stop();
     assert_eq!(running.join().unclosed, 0);
-    let running = start(&scratch.0, 3);
+    let running = start(scratch.path(), 3);
     let count: usize = (0..3).map(|shard| kept(&running, shard).len()).sum();
     assert_eq!(count, 5);
     running.stop();
@@ -169,8 +149,8 @@ fn no_shard_closes_while_another_one_owes_it_something() {
 
 #[test]
 fn a_shard_that_has_closed_answers_until_the_others_have_too() {
-    let scratch = Scratch::new();
-    let running = start(&scratch.0, 2);
+    let scratch = Scratch::new("shard");
+    let running = start(scratch.path(), 2);
     let mut client = connect(&running);
     client.write_all(&[LATE]).unwrap();
     assert_eq!(read(&mut client, 1), [LATE]);
@@ -181,10 +161,10 @@ fn a_shard_that_has_closed_answers_until_the_others_have_too() {
 
 #[test]
 fn a_core_that_cannot_be_made_stops_the_start_and_says_why() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::new("shard");
     // In the way of the directory of shard 1's log.
-    std::fs::write(scratch.0.join("log-00000002"), "").unwrap();
-    match try_start(&scratch.0, 3) {
+    std::fs::write(scratch.path().join("log-00000002"), "").unwrap();
+    match try_start(scratch.path(), 3) {
         Err(error @ StartError::Core { shard: ShardId(1), .. }) => {
             let text = error.to_string();
             assert!(text.contains("shard 1: ") && text.contains("log-00000002"), "{text}");
@@ -193,8 +173,8 @@ fn a_core_that_cannot_be_made_stops_the_start_and_says_why() {
         Ok(_) => panic!("it started"),
     }
     // The others ended in order.
-    std::fs::remove_file(scratch.0.join("log-00000002")).unwrap();
-    let running = start(&scratch.0, 3);
+    std::fs::remove_file(scratch.path().join("log-00000002")).unwrap();
+    let running = start(scratch.path(), 3);
     let clean = running.commands().wait_all(&StoreQuery::WasClean, ANSWER_TIMEOUT).unwrap();
     let was_clean = &StoreAnswer::WasClean(true);
     assert_eq!((&clean[0], &clean[2]), (was_clean, was_clean));
@@ -204,8 +184,8 @@ fn a_core_that_cannot_be_made_stops_the_start_and_says_why() {
 
 #[test]
 fn a_count_is_answered_while_the_disk_works() {
-    let scratch = Scratch::new();
-    let running = start(&scratch.0, 1);
+    let scratch = Scratch::new("shard");
+    let running = start(scratch.path(), 1);
     let mut client = connect(&running);
     client.write_all(&[b'x', COUNT]).unwrap();
     let mut answers = read(&mut client, 2);

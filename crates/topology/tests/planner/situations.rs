@@ -1,6 +1,7 @@
 //! Single machines and what a plan does there, in sentences.
 
 use crate::machines;
+use lepus_probe::Scratch;
 use lepus_topology::{Binding, Ids, Machine, Plan, Wishes, description, plan, source};
 
 fn made(machine: &Machine, policy: &str, shards: Option<usize>) -> Plan {
@@ -182,8 +183,8 @@ fn what_is_no_machine_is_told_why() {
 
 #[test]
 fn saved_machines_are_read_and_damaged_ones_refused() {
-    let directory = std::env::temp_dir().join(format!("lepus-topology-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let scratch = Scratch::new("topology");
+    let directory = scratch.path().to_owned();
     let path = directory.join("saved.xml");
     let name = path.display().to_string();
     let xml = include_str!("saved.xml");
@@ -198,5 +199,4 @@ fn saved_machines_are_read_and_damaged_ones_refused() {
         std::fs::write(&path, damaged).unwrap();
         assert!(source::from_file(&name).is_err(), "{damaged}");
     }
-    std::fs::remove_dir_all(&directory).unwrap();
 }

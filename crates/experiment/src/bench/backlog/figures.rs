@@ -204,7 +204,7 @@ fn columns(line: &Line, figures: &Figures, lines: &[Line]) -> [String; 9] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Content;
+    use crate::bench::sheet::text;
 
     #[test]
     fn lines_are_compared_with_the_same_load_of_the_other_broker() {
@@ -217,7 +217,7 @@ mod tests {
         ];
         let blocks = render("name", "title", &lines);
         assert!(matches!(&blocks[2], Block::Plot(svg) if svg.contains("drain")));
-        let text = Content { blocks, seen: Vec::new() }.text(1);
+        let text = text(&blocks[1..]);
         let words =
             |at: usize| text.lines().nth(at - 1).unwrap().split_whitespace().collect::<Vec<_>>();
         assert_eq!(words(2)[2..5], ["5", "2.000", "0.100"]);

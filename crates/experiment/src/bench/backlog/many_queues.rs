@@ -3,13 +3,13 @@
 use super::Plan;
 use super::figures::{Figures, Line};
 use super::visit::Visit;
-use crate::peer::Peer;
-use crate::procfs;
 use crate::subject::Kind;
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_base::Rng;
+use lepus_probe::Client;
+use lepus_probe::procfs;
 use std::io;
 use std::net::TcpStream;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn name(number: usize) -> String {
 /// When the broker refuses or ends the connection.
 pub fn seed(port: u16, queues: usize, each: u64) -> io::Result<()> {
     let stream = TcpStream::connect(("127.0.0.1", port))?;
-    let mut peer = Peer::open(stream, ClientOptions::default())?;
+    let mut peer = Client::open(stream, ClientOptions::default())?;
     // On one channel each declaration waits for the one before to be on the disk.
     for channel in 1..=CHANNELS {
         peer.open_channel(channel)?;
@@ -85,7 +85,7 @@ pub fn seed(port: u16, queues: usize, each: u64) -> io::Result<()> {
 
 /// Confirms of one connection and channel come in order where all queues are alike; the highest tag
 /// is as good as a count.
-fn await_confirm(peer: &mut Peer<TcpStream>) -> io::Result<u64> {
+fn await_confirm(peer: &mut Client<TcpStream>) -> io::Result<u64> {
     peer.flush()?;
     let tag = peer.wait(|event| match event {
         ClientEvent::Method { method: Method::BasicAck(ack), .. } => Some(Ok(ack.delivery_tag)),

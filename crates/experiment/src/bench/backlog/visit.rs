@@ -1,12 +1,13 @@
 //! One life of a broker on a data directory, and the loads in it.
 
 use super::Plan;
-use super::disk::{self, Device, Moved};
+use super::disk::{self, Device};
 use super::figures::Figures;
 use crate::bench::measure;
-use crate::peer::Peer;
-use crate::procfs;
 use crate::subject::{Kind, Subject, signal};
+use lepus_probe::Client;
+use lepus_probe::procfs;
+use lepus_probe::procfs::Moved;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io;
@@ -83,7 +84,7 @@ impl Visit {
     ///
     /// # Errors
     /// When it cannot log in.
-    pub fn peer(&self) -> io::Result<Peer<TcpStream>> {
+    pub fn peer(&self) -> io::Result<Client<TcpStream>> {
         self.subject.peer()
     }
 
@@ -95,7 +96,7 @@ impl Visit {
         let pid = self.pid()?;
         let output = plan.results.join("tester-output.log");
         let before = procfs::read(pid)?;
-        let moved_before = disk::moved(pid)?;
+        let moved_before = procfs::moved(pid)?;
         reset_peak(pid);
         let start = Instant::now();
         let mut child = measure::pinned(&mut tester, &plan.load)?;
@@ -113,7 +114,7 @@ impl Visit {
                 break status;
             }
             last = procfs::read(pid)?;
-            loaded.moved = disk::moved(pid)?;
+            loaded.moved = procfs::moved(pid)?;
             loaded.peak = loaded.peak.max(last.resident_bytes);
             loaded.end = last.resident_bytes;
             if let Ok(reading) = procfs::read(child.id()) {
@@ -143,7 +144,7 @@ impl Visit {
             loaded.peak = loaded.peak.max(procfs::peak_bytes(pid)?);
         }
         loaded.cpu_seconds = after.cpu_seconds.max(last.cpu_seconds) - before.cpu_seconds;
-        let moved = disk::moved(pid)?;
+        let moved = procfs::moved(pid)?;
         loaded.moved.written = moved.written - moved_before.written;
         loaded.moved.read = moved.read - moved_before.read;
         loaded.said = said(&fs::read_to_string(output)?);
@@ -161,7 +162,7 @@ impl Visit {
         let mut moved = Moved::default();
         let start = Instant::now();
         // The counters can be read until the program is gone.
-        while let Ok(now) = disk::moved(pid) {
+        while let Ok(now) = procfs::moved(pid) {
             moved = now;
             if procfs::has_ended(pid) || start.elapsed() > Duration::from_secs(120) {
                 break;

@@ -2,13 +2,13 @@
 
 use super::Cost;
 use crate::bench::place::Place;
-use crate::peer::Peer;
-use crate::procfs;
 use crate::subject::{Kind, Subject};
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::{Table, TableRef};
+use lepus_probe::Client;
+use lepus_probe::procfs;
 use std::io;
 use std::net::TcpStream;
 use std::thread::sleep;
@@ -33,7 +33,7 @@ const BATCH: u64 = 500;
 /// One broker under load.
 pub struct Load {
     subject: Subject,
-    peer: Peer<TcpStream>,
+    peer: Client<TcpStream>,
     began: Option<Began>,
 }
 
@@ -125,7 +125,7 @@ impl Load {
     }
 
     /// The client, for what there is no word for here.
-    pub fn peer(&mut self) -> &mut Peer<TcpStream> {
+    pub fn peer(&mut self) -> &mut Client<TcpStream> {
         &mut self.peer
     }
 
@@ -133,7 +133,7 @@ impl Load {
     ///
     /// # Errors
     /// When it cannot log in.
-    pub fn connect(&self) -> io::Result<Peer<TcpStream>> {
+    pub fn connect(&self) -> io::Result<Client<TcpStream>> {
         connect(&self.subject)
     }
 
@@ -157,7 +157,7 @@ impl Load {
         &mut self,
         count: u64,
         answer: &str,
-        mut ask: impl FnMut(&mut Peer<TcpStream>, u16, u64),
+        mut ask: impl FnMut(&mut Client<TcpStream>, u16, u64),
     ) -> io::Result<()> {
         for first in (0..count).step_by(BATCH as usize) {
             let end = count.min(first + BATCH);
@@ -241,7 +241,7 @@ impl Load {
     }
 }
 
-fn connect(subject: &Subject) -> io::Result<Peer<TcpStream>> {
+fn connect(subject: &Subject) -> io::Result<Client<TcpStream>> {
     let peer = subject.peer()?;
     peer.stream().set_read_timeout(Some(PATIENCE))?;
     Ok(peer)

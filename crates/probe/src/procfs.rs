@@ -60,6 +60,30 @@ pub fn cpu_nanos(pid: u32) -> io::Result<u64> {
     Ok(nanos)
 }
 
+/// Bytes that a program has moved, from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes in pages that it made dirty, so that they reach a device sooner or later.
+    pub written: u64,
+    /// Bytes that it handed to calls that write, to files and, in some programs, to sockets.
+    pub handed: u64,
+    /// Bytes that were fetched from a device for it.
+    pub read: u64,
+}
+
+/// What a program has moved.
+///
+/// # Errors
+/// When it does not run any more, or is not ours.
+pub fn moved(pid: u32) -> io::Result<Moved> {
+    Ok(parse_moved(&fs::read_to_string(format!("/proc/{pid}/io"))?))
+}
+
+fn parse_moved(text: &str) -> Moved {
+    let of = |name: &str| field(text, name).unwrap_or(0);
+    Moved { written: of("write_bytes:"), handed: of("wchar:"), read: of("read_bytes:") }
+}
+
 /// The most bytes that were ever resident.
 ///
 /// # Errors
@@ -175,6 +199,13 @@ mod tests {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 5 1 1";
         assert_eq!(cpu_seconds(stat), Some((2.5, 0.5)));
         assert_eq!(cpu_seconds("nonsense"), None);
+    }
+
+    #[test]
+    fn bytes_are_counted_by_what_was_done_with_them() {
+        let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\n\
+                    cancelled_write_bytes: 7\n";
+        assert_eq!(parse_moved(text), Moved { written: 60, handed: 2, read: 50 });
     }
 
     #[test]
