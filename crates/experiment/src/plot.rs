@@ -14,7 +14,6 @@ pub use bars::{Bar, BarPlot, Group};
 pub use lines::{Axis, LinePlot, Series};
 pub use scale::{Unit, significant};
 pub use style::Look;
-pub(crate) use svg::escape;
 
 use std::fmt;
 

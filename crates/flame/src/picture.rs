@@ -4,10 +4,9 @@
 //! Nothing is fetched and nothing runs in the picture; the full name, share and ticks of a box show
 //! when the pointer rests on it. Boxes have borders, so that they can be told apart in print.
 
-use std::fmt::Write;
-
 use crate::names::tail;
 use crate::tree::Tree;
+use lepus_svg::{Svg, escape};
 
 /// Which way the stacks grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,35 +118,31 @@ impl Picture<'_> {
         places.sort_by(|a, b| a.level.cmp(&b.level).then_with(|| a.left.total_cmp(&b.left)));
         let levels = places.iter().map(|place| place.level + 1).max().unwrap_or(1);
         let height = HEAD + levels as f64 * ROW + FOOT;
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"{}\" \
-             font-family=\"sans-serif\" font-size=\"11\">\n\
-             <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-             <text x=\"{MARGIN}\" y=\"24\" font-size=\"17\">{}</text>\n\
-             <text x=\"{MARGIN}\" y=\"43\" fill=\"#444444\">{}</text>\n",
-            escape(self.title),
-            escape(self.title),
-            escape(self.note)
+        let root = format!(
+            "width=\"{WIDTH}\" height=\"{height}\" role=\"img\" aria-label=\"{}\" \
+             font-family=\"sans-serif\" font-size=\"11\"",
+            escape(self.title)
         );
+        let mut svg = Svg::new((WIDTH, height), &root);
+        svg.text((MARGIN, 24.0), "font-size=\"17\"", self.title);
+        svg.text((MARGIN, 43.0), "fill=\"#444444\"", self.note);
         for place in &places {
             let row = match self.direction {
                 Direction::Up => levels - 1 - place.level,
                 Direction::Down => place.level,
             };
             let y = HEAD + row as f64 * ROW;
-            self.draw(&mut out, tree, place, y);
+            self.draw(&mut svg, tree, place, y);
         }
         let is_shown = |at: usize| {
             let names = places.iter().filter(|place| place.level > 0);
             names.into_iter().any(|place| kind(&tree.nodes()[place.node].name) == at)
         };
-        legend(&mut out, height - 12.0, is_shown);
-        out.push_str("</svg>\n");
-        out
+        legend(&mut svg, height - 12.0, is_shown);
+        svg.finish()
     }
 
-    fn draw(&self, out: &mut String, tree: &Tree, place: &Place, y: f64) {
+    fn draw(&self, svg: &mut Svg, tree: &Tree, place: &Place, y: f64) {
         let inner = WIDTH - 2.0 * MARGIN;
         let node = &tree.nodes()[place.node];
         let (x, width) = (MARGIN + place.left * inner, place.width * inner);
@@ -158,66 +153,43 @@ impl Picture<'_> {
             Direction::Up => format!(", own {own:.2} %"),
             Direction::Down => String::new(),
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "<g><title>{}: {share:.2} %{own}, {} samples</title><rect class=\"bar\" x=\"{x:.2}\" y=\"{y}\" \
-             width=\"{width:.2}\" height=\"{ROW}\" fill=\"{fill}\" stroke=\"#ffffff\" \
-             stroke-width=\"0.7\"/><rect x=\"{x:.2}\" y=\"{y}\" width=\"{width:.2}\" \
-             height=\"{ROW}\" fill=\"none\" stroke=\"#777777\" stroke-width=\"0.3\"/>{}</g>",
-            escape(&node.name),
-            node.total,
-            text(&node.name, x, y, width)
-        );
+        svg.begin_group(&format!("{}: {share:.2} %{own}, {} samples", node.name, node.total));
+        let (corner, size) = ((x, y), (width, ROW));
+        let bar = format!("class=\"bar\" fill=\"{fill}\" stroke=\"#ffffff\" stroke-width=\"0.7\"");
+        svg.rectangle(corner, size, &bar);
+        svg.rectangle(corner, size, "fill=\"none\" stroke=\"#777777\" stroke-width=\"0.3\"");
+        if let Some(shown) = shown(&node.name, width) {
+            svg.text((x + 3.0, y + 12.5), "", &shown);
+        }
+        svg.end_group();
     }
 }
 
 /// As much of the name as fits: the whole, or its end, or the beginning of that.
-fn text(name: &str, x: f64, y: f64, width: f64) -> String {
+fn shown(name: &str, width: f64) -> Option<String> {
     let room = width - 6.0;
-    if room < TEXT_MIN {
-        return String::new();
-    }
     let fits = (room / CHARACTER) as usize;
     let length = |name: &str| name.chars().count();
-    let shown = if length(name) <= fits {
-        name.to_owned()
+    if room < TEXT_MIN {
+        None
+    } else if length(name) <= fits {
+        Some(name.to_owned())
     } else if length(tail(name)) <= fits {
-        tail(name).to_owned()
+        Some(tail(name).to_owned())
     } else {
-        tail(name).chars().take(fits - 1).chain(['…']).collect()
-    };
-    format!("<text x=\"{:.2}\" y=\"{}\">{}</text>", x + 3.0, y + 12.5, escape(&shown))
+        Some(tail(name).chars().take(fits - 1).chain(['…']).collect())
+    }
 }
 
-fn legend(out: &mut String, y: f64, is_shown: impl Fn(usize) -> bool) {
+fn legend(svg: &mut Svg, y: f64, is_shown: impl Fn(usize) -> bool) {
     let mut x = MARGIN;
     for (_, (name, colour)) in KINDS.iter().enumerate().filter(|(at, _)| is_shown(*at)) {
-        let _ = writeln!(
-            out,
-            "<rect class=\"key\" x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\" \
-             stroke=\"#777777\" stroke-width=\"0.5\"/><text x=\"{}\" y=\"{y}\">{name}</text>",
-            y - 9.5,
-            x + 16.0
-        );
+        let key =
+            format!("class=\"key\" fill=\"{colour}\" stroke=\"#777777\" stroke-width=\"0.5\"");
+        svg.rectangle((x, y - 9.5), (11.0, 11.0), &key);
+        svg.text((x + 16.0, y), "", name);
         x += 34.0 + name.chars().count() as f64 * CHARACTER;
     }
-}
-
-/// Text as it may stand in SVG.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -269,15 +241,16 @@ mod tests {
         tree.add(["narrow"], 1);
         let svg = PICTURE.svg(&tree);
         assert!(!svg.contains("narrow"), "{svg}");
-        assert!(svg.contains("a&lt;b&gt;&amp;&quot; : 100.00 %"), "{svg}");
+        assert!(svg.contains("a&lt;b&gt;&amp;&quot;\u{fffd}: 100.00 %"), "{svg}");
         let empty = Picture { direction: Direction::Down, ..PICTURE }.svg(&Tree::new("all"));
         assert!(empty.ends_with("</svg>\n"));
     }
 
     #[test]
     fn names_are_cut_to_their_box() {
-        assert!(text("abcdef", 0.0, 0.0, 20.0).is_empty());
-        assert!(text("lepus_broker::queue::Queue::push", 0.0, 0.0, 90.0).contains(">Queue::push<"));
-        assert!(text("a_long_name_without_parts", 0.0, 0.0, 70.0).contains(">a_long_na…<"));
+        assert_eq!(shown("abcdef", 20.0), None);
+        let name = |name, width| shown(name, width).unwrap();
+        assert_eq!(name("lepus_broker::queue::Queue::push", 90.0), "Queue::push");
+        assert_eq!(name("a_long_name_without_parts", 70.0), "a_long_na…");
     }
 }

@@ -6,11 +6,12 @@ use std::path::Path;
 use lepus_profile::{Group, Phase};
 use serde_json::{Value, json};
 
-use crate::picture::{Direction, Picture, escape};
+use crate::picture::{Direction, Picture};
 use crate::profile::{Profile, Scope};
 use crate::recording::Recording;
 use crate::top::{Function, bars, functions};
 use crate::tree::Tree;
+use lepus_svg::escape;
 
 /// Levels of a picture by accumulated time, and of one by own time.
 const LEVELS_MAX: usize = 70;

@@ -1,10 +1,9 @@
 //! Functions by own and by accumulated time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
-use crate::picture::escape;
 use crate::profile::{Profile, Scope};
+use lepus_svg::Svg;
 
 /// What one function cost, whoever called it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +53,11 @@ pub fn bars(title: &str, functions: &[Function], ticks: u64) -> String {
     let total = by_total.into_iter().take(ROWS_MAX);
     let total: Vec<(&str, u64)> = total.map(|one| (one.name.as_str(), one.total)).collect();
     let height = 110.0 + (own.len() + total.len()) as f64 * ROW;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"10\" y=\"24\" font-size=\"17\">{}</text>\n",
-        escape(title)
+    let root = format!(
+        "width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\""
     );
+    let mut svg = Svg::new((WIDTH, height), &root);
+    svg.text((10.0, 24.0), "font-size=\"17\"", title);
     let ticks = ticks.max(1) as f64;
     let mut y = 50.0;
     for (head, rows, fill) in [
@@ -68,32 +65,22 @@ pub fn bars(title: &str, functions: &[Function], ticks: u64) -> String {
         ("accumulated time (with what it called), % of samples", total, "#ccbb44"),
     ] {
         let widest = rows.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1) as f64;
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "<text x=\"10\" y=\"{y}\" font-weight=\"bold\">{head}</text>");
+        svg.text((10.0, y), "font-weight=\"bold\"", head);
         y += 8.0;
         for (name, count) in rows {
             let width = BARS_WIDTH * count as f64 / widest;
-            let _ = writeln!(
-                out,
-                "<g><title>{name}: {count} samples</title><text x=\"{}\" y=\"{}\" \
-                 text-anchor=\"end\">{}</text><rect x=\"{BARS_LEFT}\" y=\"{y}\" \
-                 width=\"{width:.1}\" height=\"{}\" fill=\"{fill}\" stroke=\"#333333\" \
-                 stroke-width=\"0.4\"/><text x=\"{:.1}\" y=\"{}\">{:.1}</text></g>",
-                BARS_LEFT - 6.0,
-                y + 12.5,
-                escape(&end_of(name)),
-                ROW - 4.0,
-                BARS_LEFT + width + 5.0,
-                y + 12.5,
-                100.0 * count as f64 / ticks,
-                name = escape(name),
-            );
+            svg.begin_group(&format!("{name}: {count} samples"));
+            svg.text((BARS_LEFT - 6.0, y + 12.5), "text-anchor=\"end\"", &end_of(name));
+            let bar = format!("fill=\"{fill}\" stroke=\"#333333\" stroke-width=\"0.4\"");
+            svg.rectangle((BARS_LEFT, y), (width, ROW - 4.0), &bar);
+            let share = format!("{:.1}", 100.0 * count as f64 / ticks);
+            svg.text((BARS_LEFT + width + 5.0, y + 12.5), "", &share);
+            svg.end_group();
             y += ROW;
         }
         y += 26.0;
     }
-    out.push_str("</svg>\n");
-    out
+    svg.finish()
 }
 
 /// As much of the end of a name as fits beside the bars.

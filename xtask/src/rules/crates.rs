@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 23] = [
     "base",
     "balance",
     "amqp",
@@ -14,6 +14,7 @@ const ORDER: [&str; 22] = [
     "queue",
     "directory",
     "broker",
+    "svg",
     "profile",
     "reactor",
     "mesh",

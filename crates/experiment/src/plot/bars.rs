@@ -164,7 +164,7 @@ fn bar(
     let (at, colour) = (look.pattern, look.colour());
     let tip = match tip {
         "" => String::new(),
-        tip => format!("<title>{}</title>", super::svg::escape(tip)),
+        tip => format!("<title>{}</title>", lepus_svg::escape(tip)),
     };
     svg.raw(&format!(
         "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \

@@ -1,7 +1,7 @@
-//! Writing SVG.
+//! What all plots have: a title, a legend, axes' texts and lines.
 
 use super::style::Look;
-use std::fmt::Write;
+use lepus_svg::escape;
 
 /// Width of every plot in its own units; the page scales it.
 pub(super) const WIDTH: f64 = 760.0;
@@ -32,38 +32,33 @@ impl Anchor {
     }
 }
 
-/// An SVG that is being written.
+/// A plot that is being written.
 pub(super) struct Svg {
-    text: String,
+    svg: lepus_svg::Svg,
 }
 
 impl Svg {
     /// Begins a picture with its title.
     pub(super) fn new(title: &str, height: f64) -> Svg {
-        let mut text = String::new();
-        let title = escape(title);
-        let _ = write!(
-            text,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
-             aria-label=\"{title}\" font-family=\"{FONTS}\" font-size=\"{TEXT}\">\n\
-             <rect width=\"{WIDTH}\" height=\"{height:.0}\" fill=\"#fff\"/>\n\
-             <text x=\"12\" y=\"22\" font-size=\"{TITLE}\" font-weight=\"600\" fill=\"#111\">{title}</text>\n"
+        let root = format!(
+            "role=\"img\" aria-label=\"{}\" font-family=\"{FONTS}\" font-size=\"{TEXT}\"",
+            escape(title)
         );
-        Svg { text }
+        let mut svg = lepus_svg::Svg::new((WIDTH, height.round()), &root);
+        let head = format!("font-size=\"{TITLE}\" font-weight=\"600\" fill=\"#111\"");
+        svg.text((12.0, 22.0), &head, title);
+        Svg { svg }
     }
 
     /// Adds markup that is right already.
     pub(super) fn raw(&mut self, markup: &str) {
-        self.text.push_str(markup);
-        self.text.push('\n');
+        self.svg.raw(markup);
     }
 
     /// Adds a text.
     pub(super) fn text(&mut self, x: f64, y: f64, anchor: Anchor, colour: &str, text: &str) {
-        let (anchor, text) = (anchor.name(), escape(text));
-        self.raw(&format!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{text}</text>"
-        ));
+        let look = format!("text-anchor=\"{}\" fill=\"{colour}\"", anchor.name());
+        self.svg.text((x, y), &look, text);
     }
 
     /// Adds a text that runs upwards beside an axis.
@@ -112,9 +107,8 @@ impl Svg {
     }
 
     /// The whole picture.
-    pub(super) fn finish(mut self) -> String {
-        self.text.push_str("</svg>\n");
-        self.text
+    pub(super) fn finish(self) -> String {
+        self.svg.finish()
     }
 }
 
@@ -140,21 +134,4 @@ fn legend_places<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(f64, f64, usi
 /// About how wide a text is.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * TEXT * LETTER
-}
-
-/// Text that stands in markup.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // Not allowed in XML in any form.
-            c if c < ' ' && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }

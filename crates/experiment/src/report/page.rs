@@ -1,7 +1,7 @@
 //! The page: one file that fetches nothing.
 
 use super::{Report, Table};
-use crate::plot::escape;
+use lepus_svg::escape;
 
 /// A part of the page.
 #[derive(Clone, Debug, PartialEq)]

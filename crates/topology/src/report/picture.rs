@@ -4,6 +4,7 @@ use super::{Report, device_name, show_bytes};
 use crate::ids::Ids;
 use crate::machine::{DeviceKind, Machine, Node};
 use crate::planner::{Binding, Plan};
+use lepus_svg::Svg;
 
 const CPU_WIDTH: usize = 56;
 const CPU_HEIGHT: usize = 34;
@@ -15,6 +16,14 @@ const LINE: usize = 18;
 const THREADS_SHOWN: usize = 8;
 /// Nodes side by side.
 const NODES_PER_ROW: usize = 4;
+
+const STYLE: &str = "<style>
+text { font-family: sans-serif; font-size: 13px; fill: #222 }
+.title { font-size: 18px; font-weight: bold }
+.head { font-weight: bold }
+.small { font-size: 11px; fill: #555 }
+.mid { text-anchor: middle }
+</style>";
 
 /// The report as an SVG document.
 #[must_use]
@@ -29,35 +38,30 @@ pub fn svg(report: &Report) -> String {
     let node_width = (columns * (core_width + GAP) + 2 * GAP).max(300);
     let per_row = boxes.len().clamp(1, NODES_PER_ROW);
     let width = 2 * MARGIN + per_row * (node_width + 2 * GAP);
-    let mut body = String::new();
+    let height = |row: &[NodeBox<'_>]| row.iter().map(NodeBox::height).max().unwrap_or(0);
+    let nodes: usize = boxes.chunks(per_row).map(|row| height(row) + 2 * GAP).sum();
+    let lines = lines(report);
+    let whole = MARGIN + 32 + nodes + LINE * (lines.len() + 1) + MARGIN;
+    let root = format!("width=\"{width}\" height=\"{whole}\"");
+    let mut svg = Svg::new((width as f64, whole as f64), &root);
+    svg.raw(STYLE);
     let mut y = MARGIN;
-    label(&mut body, MARGIN, y + 16, "title", &title(machine));
+    label(&mut svg, MARGIN, y + 16, "title", &title(machine));
     y += 32;
     for row in boxes.chunks(per_row) {
-        let height = row.iter().map(NodeBox::height).max().unwrap_or(0);
+        let height = height(row);
         for (column, node) in row.iter().enumerate() {
             let x = MARGIN + column * (node_width + 2 * GAP);
-            node.draw(report, (x, y), (node_width, height), core_width, &mut body);
+            node.draw(report, (x, y), (node_width, height), core_width, &mut svg);
         }
         y += height + 2 * GAP;
     }
     y += LINE;
-    for line in lines(report) {
-        label(&mut body, MARGIN, y, "text", &line);
+    for line in lines {
+        label(&mut svg, MARGIN, y, "text", &line);
         y += LINE;
     }
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{}\" \
-         viewBox=\"0 0 {width} {}\">\n<style>\n\
-         text {{ font-family: sans-serif; font-size: 13px; fill: #222 }}\n\
-         .title {{ font-size: 18px; font-weight: bold }}\n\
-         .head {{ font-weight: bold }}\n\
-         .small {{ font-size: 11px; fill: #555 }}\n\
-         .mid {{ text-anchor: middle }}\n\
-         </style>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}</svg>\n",
-        y + MARGIN,
-        y + MARGIN
-    )
+    svg.finish()
 }
 
 fn title(machine: &Machine) -> String {
@@ -168,7 +172,7 @@ impl<'a> NodeBox<'a> {
         (x, y): (usize, usize),
         (width, height): (usize, usize),
         core_width: usize,
-        out: &mut String,
+        out: &mut Svg,
     ) {
         rectangle(out, (x, y), (width, height), "#eef3f8", "#6b8cae");
         let node = self.node;
@@ -209,7 +213,7 @@ impl<'a> NodeBox<'a> {
 }
 
 /// One CPU: its number, its shard, and whether others work there.
-fn draw_cpu(report: &Report, cpu: u32, (x, y): (usize, usize), out: &mut String) {
+fn draw_cpu(report: &Report, cpu: u32, (x, y): (usize, usize), out: &mut Svg) {
     let plan = report.plan.as_ref();
     let is_usable = report.machine.usable_cpus().contains(cpu);
     let plan = plan.filter(|plan| plan.binding == Binding::Cpu);
@@ -236,28 +240,16 @@ fn draw_cpu(report: &Report, cpu: u32, (x, y): (usize, usize), out: &mut String)
 }
 
 fn rectangle(
-    out: &mut String,
+    out: &mut Svg,
     (x, y): (usize, usize),
     (width, height): (usize, usize),
     fill: &str,
     stroke: &str,
 ) {
-    out.push_str(&format!(
-        "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"3\" \
-         fill=\"{fill}\" stroke=\"{stroke}\"/>\n"
-    ));
+    let look = format!("rx=\"3\" fill=\"{fill}\" stroke=\"{stroke}\"");
+    out.rectangle((x as f64, y as f64), (width as f64, height as f64), &look);
 }
 
-fn label(out: &mut String, x: usize, y: usize, class: &str, text: &str) {
-    let mut escaped = String::new();
-    for c in text.chars() {
-        match c {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            c if c.is_control() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    out.push_str(&format!("<text x=\"{x}\" y=\"{y}\" class=\"{class}\">{escaped}</text>\n"));
+fn label(out: &mut Svg, x: usize, y: usize, class: &str, text: &str) {
+    out.text((x as f64, y as f64), &format!("class=\"{class}\""), text);
 }
