@@ -102,7 +102,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
     let size = ("scale", plan.scale.to_string());
     let mut sheet = Sheet::new("backlog", TITLE, ASKS, size, &plan.results);
-    sheet.see(format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale));
+    let dropped = format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale);
+    println!("{dropped}");
+    sheet.see(dropped);
     for row in &ROWS {
         if !plan.rows.is_empty() && !plan.rows.iter().any(|name| name == row.name) {
             continue;

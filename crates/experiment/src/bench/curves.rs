@@ -123,8 +123,13 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         ];
         sheet.add(blocks, Some(figures(curve, &points)))?;
     }
+    if losing.is_empty() {
+        sheet.see("No other broker that was measured is cheaper anywhere.".to_owned());
+    }
     for (curve, size) in losing {
-        sheet.see(format!("Another broker is cheaper: {} at {size} {}.", curve.name, curve.unit));
+        let lost = format!("Another broker is cheaper: {} at {size} {}.", curve.name, curve.unit);
+        println!("{lost}");
+        sheet.see(lost);
     }
     sheet.finish(&[LEGEND])
 }

@@ -93,6 +93,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             }
         }
         let row = Row { workload, runs };
+        row.sentences().into_iter().for_each(|sentence| sheet.see(sentence));
         sheet.add(row.details(), Some(figures(&row)))?;
         rows.push(row);
     }

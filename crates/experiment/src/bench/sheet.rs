@@ -37,7 +37,7 @@ impl Sheet {
         Sheet { name, title, asks, size, directory, start, content, parts: Vec::new() }
     }
 
-    /// Prints a part, keeps it, and writes the report with all parts so far. `figures` are its own in `result.json`.
+    /// Prints a part, keeps it, and writes the report with all parts so far. `figures` are a run of its own in `result.json`.
     ///
     /// # Errors
     /// When the directory cannot be written.
@@ -53,7 +53,7 @@ impl Sheet {
             "bench": self.name,
             "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
             "seen": self.content.seen,
-            "parts": self.parts,
+            "record": {"runs": self.parts},
         });
         let report = Report {
             title: self.title,
@@ -67,9 +67,8 @@ impl Sheet {
         report.write(&self.directory)
     }
 
-    /// Notes what was seen, in a sentence; it is written with the next part.
+    /// Notes what was seen, in a sentence for the page; it is written with the next part.
     pub fn see(&mut self, sentence: String) {
-        println!("{sentence}");
         self.content.seen.push(sentence);
     }
 
@@ -131,7 +130,7 @@ mod tests {
         }
         let result = fs::read(directory.join("result.json")).unwrap();
         let result: Value = serde_json::from_slice(&result).unwrap();
-        assert_eq!(result["parts"], json!([{"one": 1}, {"two": 2}]));
+        assert_eq!(result["record"]["runs"], json!([{"one": 1}, {"two": 2}]));
         assert_eq!(result["about"]["rounds"], "3");
     }
 }

@@ -45,6 +45,19 @@ impl Row {
         (of > 0.0 && by > 0.0).then(|| of / by)
     }
 
+    /// What it says in words: of each broker what a message costs it.
+    pub fn sentences(&self) -> Vec<String> {
+        let sentence = |(kind, runs): &(Kind, Vec<Figures>)| {
+            let figures = Figures::median(runs);
+            let (load, broker) = (self.workload.name, kind.name());
+            let (rate, micros) = (figures.rate, figures.cpu_micros);
+            format!(
+                "{load}: {broker} {rate:.0} messages per second at {micros:.3} µs of its CPU each."
+            )
+        };
+        self.runs.iter().map(sentence).collect()
+    }
+
     /// The figures of all its brokers.
     pub fn details(&self) -> Vec<Block> {
         let mut table = Table::new([
