@@ -1,10 +1,9 @@
 //! The broker's state and rules on one shard: a function of its inputs.
 //!
 //! Pure: no clock, no threads, no I/O. A shard's driver feeds a [`Broker`] with what happened and
-//! carries out what it finds in the [`Outbox`]. Two sides meet here: the *edge* (connections and
+//! carries out what it finds in the [`Outbox`]. Two sides meet here: the *sessions* (connections and
 //! channels, where their sockets are) and the *home* of each queue (where its messages are). They
-//! talk in commands and replies; on the same shard those are direct calls, between shards they
-//! are mail.
+//! speak by mail, on one shard as between two.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
