@@ -39,9 +39,9 @@ pub(crate) struct Queues {
     routes: Vec<Route>,
     /// The lowest id that was never used, for a queue or for what an exchange holds back.
     next_id: u64,
-    /// Queues by virtual host, what is decided and not applied yet included.
+    /// Queues by virtual host.
     counts: BTreeMap<VhostId, u64>,
-    /// Queues that are not exclusive, by home; the same.
+    /// Queues that are not exclusive, by home, what is decided and not applied yet included.
     held: Vec<u32>,
     exclusive: HashMap<ConnectionId, BTreeSet<QueueId>>,
     /// Old and new ids of the queues that moved last.
@@ -186,9 +186,8 @@ impl Queues {
         self.counts.remove(&vhost);
     }
 
-    /// Counts a queue that comes.
+    /// Its home counts a queue that comes.
     pub(super) fn reserve(&mut self, info: &QueueInfo) {
-        *self.counts.entry(info.vhost).or_default() += 1;
         if info.exclusive().is_none()
             && let Some(held) = self.held.get_mut(info.home.index())
         {
@@ -196,11 +195,8 @@ impl Queues {
         }
     }
 
-    /// Counts it no more.
+    /// It counts it no more.
     pub(super) fn release(&mut self, info: &QueueInfo) {
-        if let Some(count) = self.counts.get_mut(&info.vhost) {
-            *count -= 1;
-        }
         if info.exclusive().is_none()
             && let Some(held) = self.held.get_mut(info.home.index())
         {
@@ -221,6 +217,7 @@ impl Queues {
     pub(super) fn insert(&mut self, info: Arc<QueueInfo>) {
         self.use_id(info.id);
         self.reserve(&info);
+        *self.counts.entry(info.vhost).or_default() += 1;
         if let Some(owner) = info.exclusive() {
             self.exclusive.entry(owner).or_default().insert(info.id);
         }
@@ -272,6 +269,9 @@ impl Queues {
         let routes = &self.routes;
         self.by_id.remove(info.id, |place| routes[place as usize].queue);
         self.release(&info);
+        if let Some(count) = self.counts.get_mut(&info.vhost) {
+            *count -= 1;
+        }
         if let Some(owner) = info.exclusive()
             && let Some(owned) = self.exclusive.get_mut(&owner)
         {

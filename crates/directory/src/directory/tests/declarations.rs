@@ -459,8 +459,12 @@ fn what_is_decided_and_not_applied_yet_counts_for_the_limits() {
     fixture.directory.reserve(&change);
     let text = "cannot declare queue 'q2': queue limit of the broker (1) is reached";
     assert_eq!(fixture.ask(&declare_queue("q2")), refusal(RefusalKind::PreconditionFailed, text));
+    // Who lists what there is does not meet it.
+    let vhost = fixture.vhost();
+    assert_eq!(fixture.directory.queue_count(vhost), 0);
     fixture.directory.release(&change);
     fixture.queue("q2");
+    assert_eq!(fixture.directory.queue_count(vhost), 1);
 }
 
 #[test]
