@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use lepus_base::ConnectionId;
 
-use crate::mail::ChannelRef;
 use crate::owner::{Conditions, Owner};
 
 /// What is left to be done for connections.
@@ -16,8 +15,6 @@ pub struct FollowUps {
     unparking: VecDeque<(u32, ConnectionId, u64)>,
     /// Slots of connections whose consumers may go on.
     resumable: Vec<u32>,
-    /// Channels whose consumers wait for credit under a prefetch limit of the channel, which has some again.
-    grants: VecDeque<(u32, ChannelRef)>,
     /// Channels with confirms to send at the end of the turn; each is marked there.
     confirming: Vec<(u32, u64)>,
 }
@@ -48,23 +45,6 @@ impl FollowUps {
         core::mem::take(&mut self.resumable)
     }
 
-    /// Consumers of a channel may have credit under its prefetch limit again.
-    pub(crate) fn grant(&mut self, slot: u32, channel: ChannelRef) {
-        if self.grants.back() != Some(&(slot, channel)) {
-            self.grants.push_back((slot, channel));
-        }
-    }
-
-    /// Whether some may.
-    pub(crate) fn has_grants(&self) -> bool {
-        !self.grants.is_empty()
-    }
-
-    /// The next channel whose consumers may.
-    pub(crate) fn next_grant(&mut self) -> Option<(u32, ChannelRef)> {
-        self.grants.pop_front()
-    }
-
     /// A channel has confirms to send, and is not here.
     pub(crate) fn confirm(&mut self, slot: u32, channel: u64) {
         self.confirming.push((slot, channel));
@@ -90,7 +70,7 @@ impl FollowUps {
 
     /// Whether nothing is left but confirms.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.unparking.is_empty() && self.resumable.is_empty() && self.grants.is_empty()
+        self.unparking.is_empty() && self.resumable.is_empty()
     }
 }
 

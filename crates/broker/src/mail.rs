@@ -345,8 +345,6 @@ pub enum Mail {
     Settle {
         /// The queue.
         queue: QueueId,
-        /// The queue's probable slot at its home, `u32::MAX` where it is not known.
-        hint: u32,
         /// Place among the queue's unacknowledged messages.
         slot: u32,
         /// Sequence number, to recognise a place that was reused.

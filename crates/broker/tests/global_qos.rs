@@ -323,3 +323,62 @@ fn switching_the_limit_on_and_off_tells_nobody_who_had_nothing_meanwhile() {
         assert_eq!(channel.bodies(), ["end"]);
     });
 }
+
+/// How often each of these consumers got a message.
+fn turns(messages: &[Message], consumers: &[&str]) -> Vec<usize> {
+    consumers.iter().map(|consumer| count(messages, consumer)).collect()
+}
+
+#[test]
+fn who_gives_messages_back_leaves_the_credit_to_others() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        for (client, name) in [(&near, "near"), (&far, "far")] {
+            let [one, many] = ["one", "many"].map(|queue| format!("{name}-{queue}"));
+            near.declare(&one);
+            near.declare(&many);
+            publish(&near, &one, 1);
+            publish(&near, &many, 10);
+            let channel = client.client().channel();
+            channel.qos_global(1);
+            channel.consume(&one, "one");
+            channel.consume(&many, "many");
+            let mut seen = Vec::new();
+            for _ in 0..20 {
+                let message = channel.delivery();
+                channel.nack(message.tag, false, true);
+                seen.push(message);
+            }
+            let turns = turns(&seen, &["one", "many"]);
+            assert!(turns.iter().all(|&count| count >= 5), "{name}: {turns:?}");
+        }
+    });
+}
+
+#[test]
+fn consumers_with_limits_of_their_own_take_turns_under_a_common_one() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        for (client, name) in [(&near, "near"), (&far, "far")] {
+            let consumers = ["a", "b", "c"];
+            let channel = client.client().channel();
+            for consumer in consumers {
+                let queue = format!("{name}-{consumer}");
+                near.declare(&queue);
+                publish(&near, &queue, 20);
+            }
+            channel.qos(1);
+            channel.qos_global(1);
+            for consumer in consumers {
+                channel.consume(&format!("{name}-{consumer}"), consumer);
+            }
+            let mut seen = Vec::new();
+            for _ in 0..21 {
+                let message = channel.delivery();
+                channel.ack(message.tag);
+                seen.push(message);
+            }
+            assert_eq!(turns(&seen, &consumers), [7, 7, 7], "{name}");
+        }
+    });
+}

@@ -85,15 +85,9 @@ impl Broker {
     /// Carries out what the owners of this shard's state tell each other, and what follows from it. A home answers a
     /// channel, and the directory who asked it, as they do on another shard; only that nothing has to be packed.
     pub(crate) fn carry_own_mail(&mut self, now: Now, out: &mut Outbox) {
-        while !out.own.is_empty() || self.connections.follow_ups.has_grants() {
-            self.carry_mail(now, out);
-            if let Some((slot, channel)) = self.connections.follow_ups.next_grant() {
-                self.session().grant_credit(now, slot, channel, out);
-            }
+        if out.own.is_empty() {
+            return;
         }
-    }
-
-    pub(crate) fn carry_mail(&mut self, now: Now, out: &mut Outbox) {
         let own = self.shard.id;
         let mut steps = core::mem::take(&mut self.shard.own_steps);
         steps.extend(out.own.drain(..).map(Step::Mail));
@@ -200,17 +194,15 @@ impl Broker {
             Mail::Reply { to, queue, reply } => {
                 self.session().on_mailed_reply(now, from, to, queue, reply, bytes, out)
             }
-            Mail::Settle { queue, hint, slot, sequence, outcome } => {
-                let hint = if from == self.shard.id { hint } else { u32::MAX };
-                if let Some(home) =
-                    self.home().settle_home(now, queue, hint, slot, sequence, outcome, out)
-                {
+            Mail::Settle { queue, slot, sequence, outcome } => {
+                let delivery = (queue, u32::MAX, slot, sequence);
+                if let Some(home) = self.home().settle_home(now, delivery, outcome, out) {
                     self.home().pump(now, home, out);
                 }
             }
             Mail::PublishesWait { channel, on } => self.session().publishes_wait(channel, on),
             Mail::Hold { queue, on } => self.home().hold_home(now, queue, on, out),
-            Mail::Deliver { .. } => self.session().on_delivery(from, &mail, bytes, out),
+            Mail::Deliver { .. } => self.session().on_delivery(now, from, &mail, bytes, out),
             Mail::DeliverReply { .. } => self.session().reply_mailed(&mail, bytes, out),
             Mail::ReturnReply { to, message } => {
                 self.session().return_reply(to, &packed(bytes, message), out);
@@ -224,11 +216,13 @@ impl Broker {
             Mail::Window { connection, bytes } => {
                 self.home().window_returned(now, connection, bytes, out)
             }
-            Mail::WantCredit { to, queue } => self.session().credit_wanted(to, queue, from),
+            Mail::WantCredit { to, queue } => {
+                self.session().credit_wanted(now, to, queue, from, out)
+            }
             Mail::GrantCredit { to, queue } => {
                 self.home().credit_granted(now, to, queue, from, out)
             }
-            Mail::ReturnCredit { to } => self.session().credit_returned(to),
+            Mail::ReturnCredit { to } => self.session().credit_returned(now, to, out),
             Mail::Govern { consumer, queue, on } => {
                 self.home().govern(now, consumer, queue, on, out);
             }

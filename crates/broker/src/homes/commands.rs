@@ -367,10 +367,7 @@ impl HomeSide<'_> {
     pub(crate) fn settle_home(
         &mut self,
         now: Now,
-        queue: QueueId,
-        hint: u32,
-        slot: u32,
-        sequence: u64,
+        (queue, hint, slot, sequence): (QueueId, u32, u32, u64),
         outcome: Outcome,
         out: &mut Outbox,
     ) -> Option<u32> {

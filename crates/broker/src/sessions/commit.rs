@@ -151,7 +151,7 @@ impl SessionSide<'_> {
             && let Some((unacked, outcome)) = commit.next_settle()
         {
             *budget -= 1;
-            self.settle_one(commit.at(), &unacked, outcome, out);
+            self.settle_one(now, commit.at(), &unacked, outcome, out);
         }
         if !commit.is_done() {
             return Step::More(Job::Commit(commit));

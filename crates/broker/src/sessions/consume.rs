@@ -40,7 +40,6 @@ impl Connections {
     ) -> bool {
         let give_back = Mail::Settle {
             queue,
-            hint: u32::MAX,
             slot: delivery.slot,
             sequence: delivery.seq,
             outcome: Outcome::Requeue,

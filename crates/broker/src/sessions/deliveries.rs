@@ -22,13 +22,7 @@ pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox
     let items = &mut out.mail[home.index()].items;
     items.push(Mail::Window { connection, bytes });
     if slot != NO_SLOT {
-        items.push(Mail::Settle {
-            queue,
-            hint: u32::MAX,
-            slot,
-            sequence,
-            outcome: Outcome::Requeue,
-        });
+        items.push(Mail::Settle { queue, slot, sequence, outcome: Outcome::Requeue });
     }
 }
 
@@ -77,6 +71,7 @@ impl SessionSide<'_> {
     /// A delivery from a queue on another shard.
     pub(crate) fn on_delivery(
         &mut self,
+        now: Now,
         from: ShardId,
         mail: &Mail,
         bytes: &[u8],
@@ -99,7 +94,6 @@ impl SessionSide<'_> {
             if *slot != NO_SLOT {
                 out.mail[from.index()].items.push(Mail::Settle {
                     queue: *queue,
-                    hint: u32::MAX,
                     slot: *slot,
                     sequence: *sequence,
                     outcome: Outcome::Requeue,
@@ -157,7 +151,7 @@ impl SessionSide<'_> {
             // Its credit is free again at once.
             let shard = self.shard.id;
             let at = ChannelRef { shard, connection: to.connection, channel: to.channel };
-            self.connections.follow_ups.grant(connection_slot, at);
+            self.grant_credit(now, connection_slot, at, out);
         }
     }
 
@@ -192,7 +186,14 @@ impl SessionSide<'_> {
     }
 
     /// A home has messages for a consumer under a channel-wide prefetch limit.
-    pub(crate) fn credit_wanted(&mut self, key: ConsumerKey, queue: QueueId, home: ShardId) {
+    pub(crate) fn credit_wanted(
+        &mut self,
+        now: Now,
+        key: ConsumerKey,
+        queue: QueueId,
+        home: ShardId,
+        out: &mut Outbox,
+    ) {
         let shard = self.shard.id;
         let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
             return;
@@ -207,11 +208,11 @@ impl SessionSide<'_> {
             all.wait(key.consumer, WaitsFor::Credit);
         }
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
-        self.connections.follow_ups.grant(slot, to);
+        self.grant_credit(now, slot, to, out);
     }
 
     /// A home had no use for a grant.
-    pub(crate) fn credit_returned(&mut self, key: ConsumerKey) {
+    pub(crate) fn credit_returned(&mut self, now: Now, key: ConsumerKey, out: &mut Outbox) {
         let shard = self.shard.id;
         let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
             return;
@@ -220,7 +221,7 @@ impl SessionSide<'_> {
         let Some(global) = &mut channel.global else { return };
         global.granted = global.granted.saturating_sub(1);
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
-        self.connections.follow_ups.grant(slot, to);
+        self.grant_credit(now, slot, to, out);
     }
 
     /// A direct reply arrives at its channel. False when nobody listens there.

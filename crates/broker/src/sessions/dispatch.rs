@@ -245,7 +245,7 @@ impl SessionSide<'_> {
         match *operation {
             Operation::Settle { .. } => unreachable!("it is settled"),
             Operation::Prefetch { bytes, messages, is_shared } => {
-                self.prefetch(at, (bytes, messages, is_shared), out)
+                self.prefetch(now, at, (bytes, messages, is_shared), out)
             }
             Operation::Consume(ref consume) => self.consume(at, consume, out),
             Operation::Cancel { tag, no_wait } => {

@@ -21,7 +21,7 @@ pub(crate) const GOVERN_STEPS: u32 = 16;
 
 impl SessionSide<'_> {
     /// A settled delivery makes room under the channel's limits.
-    pub(crate) fn credit_back(&mut self, at: At, unacked: &Unacked) {
+    pub(crate) fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
         let limit = self.shard.limits.unacked_per_channel_max as usize;
         let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
@@ -31,7 +31,7 @@ impl SessionSide<'_> {
             global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
             // Who found the channel full waits there, too, whatever filled it.
             if (is_consumed || was_full) && channel.waiting(WaitsFor::Credit) > 0 {
-                self.connections.follow_ups.grant(at.slot, at.channel);
+                self.grant_credit(now, at.slot, at.channel, out);
             }
         } else if was_full && !connection.stalled.is_empty() {
             self.connections.follow_ups.resume(at.slot);
@@ -122,6 +122,7 @@ impl SessionSide<'_> {
     /// Limits what is unacknowledged: `(bytes, messages, whether for the whole channel)`, 0 for no limit.
     pub(crate) fn prefetch(
         &mut self,
+        now: Now,
         at: At,
         (bytes, limit, is_shared): (u32, u32, bool),
         out: &mut Outbox,
@@ -158,7 +159,7 @@ impl SessionSide<'_> {
                     out.mail[subscription.home.index()].items.push(mail);
                 }
             }
-            self.connections.follow_ups.grant(at.slot, at.channel);
+            self.grant_credit(now, at.slot, at.channel, out);
             self.press_mail(at.slot, out);
         } else {
             channel.prefetch = limit;

@@ -61,7 +61,7 @@ impl SessionSide<'_> {
                 connection.tx_bytes += size_of::<Unacked>();
                 return Ok(());
             }
-            self.settle_one(at, &unacked, outcome, out);
+            self.settle_one(now, at, &unacked, outcome, out);
             return Ok(());
         }
         let up_to = if tag == 0 {
@@ -99,7 +99,7 @@ impl SessionSide<'_> {
         if self.shard.effort.is_used_up() {
             *budget = 0;
         }
-        if self.settle_slice(&mut job, budget, out) {
+        if self.settle_slice(now, &mut job, budget, out) {
             if is_awaited {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             }
@@ -119,7 +119,7 @@ impl SessionSide<'_> {
                 break;
             }
             let Some(mut job) = self.connections.settlings.pop_front() else { break };
-            if self.settle_slice(&mut job, &mut budget, out) {
+            if self.settle_slice(now, &mut job, &mut budget, out) {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             } else {
                 self.connections.settlings.push_back(job);
@@ -130,6 +130,7 @@ impl SessionSide<'_> {
     /// A slice of settling. Whether all is settled.
     pub(crate) fn settle_slice(
         &mut self,
+        now: Now,
         job: &mut Settling,
         budget: &mut usize,
         out: &mut Outbox,
@@ -144,10 +145,10 @@ impl SessionSide<'_> {
             *budget -= 1;
             is_done = match self.take_next(job) {
                 Some(unacked) => {
-                    self.settle_next(job, &unacked, out);
+                    self.settle_next(now, job, &unacked, out);
                     false
                 }
-                None => self.end_rest(job, out),
+                None => self.end_rest(now, job, out),
             };
         }
         self.shard.effort.spend_on_queues(before - *budget);
@@ -189,10 +190,16 @@ impl SessionSide<'_> {
         channel.unacked.take_up_to(job.up_to())
     }
 
-    pub(crate) fn settle_next(&mut self, job: &mut Settling, unacked: &Unacked, out: &mut Outbox) {
+    pub(crate) fn settle_next(
+        &mut self,
+        now: Now,
+        job: &mut Settling,
+        unacked: &Unacked,
+        out: &mut Outbox,
+    ) {
         let at = job.at();
         match job.what() {
-            What::Settle(outcome) => self.settle_one(at, unacked, *outcome, out),
+            What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
             What::Hold(outcome) => {
                 let connection = &mut self.connections.all[at.slot as usize];
                 if let Some(channel) = connection.incarnation(at.channel.channel)
@@ -209,9 +216,9 @@ impl SessionSide<'_> {
                     if home != self.shard.id && rests.is_new_home(home) {
                         self.await_barrier(at);
                     }
-                    self.hold(queue, home, true, out);
+                    self.hold(now, queue, home, true, out);
                 }
-                self.settle_one(at, unacked, Outcome::Requeue, out);
+                self.settle_one(now, at, unacked, Outcome::Requeue, out);
             }
             // It does not come here.
             What::PutBack(_) => {}
@@ -230,11 +237,11 @@ impl SessionSide<'_> {
     }
 
     /// All is back: lets the next of the queues go on that rested. Whether none is left.
-    pub(crate) fn end_rest(&mut self, job: &mut Settling, out: &mut Outbox) -> bool {
+    pub(crate) fn end_rest(&mut self, now: Now, job: &mut Settling, out: &mut Outbox) -> bool {
         let from = job.at().channel;
         let What::Requeue(rests) = job.what() else { return true };
         let Some((home, queue, is_last)) = rests.next() else { return true };
-        self.hold(queue, home, false, out);
+        self.hold(now, queue, home, false, out);
         if is_last && home != self.shard.id {
             let mail = Mail::Command { from, queue, command: Command::Barrier };
             out.mail[home.index()].items.push(mail);
@@ -245,6 +252,7 @@ impl SessionSide<'_> {
     /// Settles one delivery at its queue and gives credit back.
     pub(crate) fn settle_one(
         &mut self,
+        now: Now,
         at: At,
         unacked: &Unacked,
         outcome: Outcome,
@@ -253,15 +261,19 @@ impl SessionSide<'_> {
         if outcome == Outcome::Ack {
             self.shard.counters.acknowledged += 1;
         }
-        let mail = Mail::Settle {
-            queue: unacked.queue,
-            hint: unacked.queue_slot,
-            slot: unacked.slot,
-            sequence: unacked.sequence,
-            outcome,
-        };
-        out.send(self.shard.id, unacked.home, mail);
-        self.credit_back(at, unacked);
+        let Unacked { queue, queue_slot, slot, sequence, home, .. } = *unacked;
+        if home != self.shard.id {
+            let mail = Mail::Settle { queue, slot, sequence, outcome };
+            out.mail[home.index()].items.push(mail);
+            return self.credit_back(now, at, unacked, out);
+        }
+        let delivery = (queue, queue_slot, slot, sequence);
+        let home = self.home().settle_home(now, delivery, outcome, out);
+        // Others that wait for credit come before the queue that made room for it delivers again.
+        self.credit_back(now, at, unacked, out);
+        if let Some(home) = home {
+            self.home().pump(now, home, out);
+        }
     }
 
     /// Puts all that a channel has back into its queues, in slices when it is much, that of a
@@ -295,8 +307,19 @@ impl SessionSide<'_> {
         self.begin_settling(now, job, AfterRequeue::RolledBack, &mut { SETTLE_AT_ONCE_MAX }, out);
     }
 
-    pub(crate) fn hold(&mut self, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
-        out.send(self.shard.id, home, Mail::Hold { queue, on });
+    pub(crate) fn hold(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        home: ShardId,
+        on: bool,
+        out: &mut Outbox,
+    ) {
+        if home == self.shard.id {
+            self.home().hold_home(now, queue, on, out);
+        } else {
+            out.mail[home.index()].items.push(Mail::Hold { queue, on });
+        }
     }
 
     pub(crate) fn recover(
