@@ -400,6 +400,8 @@ impl Subject {
         match (self.kind, self.metrics) {
             // A connection to the relay would be taken for its input.
             (Some(Kind::NullRelay), Some(port)) => metrics::fetch(("127.0.0.1", port)).map(drop),
+            // It tells the product that clients expect.
+            (Some(Kind::NullBroker), _) => self.peer().map(drop),
             _ => self.peer().map(|peer| self.product = peer.product()),
         }
     }

@@ -101,10 +101,11 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let kinds = choose(&kinds, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
     let size = ("scale", plan.scale.to_string());
-    let mut sheet = Sheet::new("backlog", TITLE, ASKS, size, &plan.results);
+    let mut sheet = Sheet::new("backlog", TITLE, ASKS, size, &plan.results, &plan.place.stop);
     let dropped = format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale);
     println!("{dropped}");
     sheet.see(dropped);
+    let mut was_measured = false;
     for row in &ROWS {
         if !plan.rows.is_empty() && !plan.rows.iter().any(|name| name == row.name) {
             continue;
@@ -119,9 +120,13 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             for kind in row.subjects(&kinds) {
                 eprintln!("{} {} …", row.name, kind.map_or("floor", Kind::name));
                 match (row.measure)(plan, kind) {
-                    Ok(found) => lines.extend(found),
+                    Ok(found) => {
+                        was_measured |= !found.is_empty();
+                        lines.extend(found);
+                    }
                     Err(error) => {
                         let name = kind.map_or("floor", Kind::name);
+                        sheet.fault(format!("{} {name}: {error}", row.name));
                         lines.push(Line::absent(name, error.to_string()));
                     }
                 }
@@ -131,5 +136,5 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         let figures = json!({"row": row.name, "title": row.title, "lines": figures});
         sheet.add(render(row.name, row.title, &lines), Some(figures))?;
     }
-    sheet.finish(&figures::LEGEND)
+    sheet.finish(&figures::LEGEND, was_measured)
 }

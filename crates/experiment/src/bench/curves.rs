@@ -106,14 +106,17 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         plan.curves.is_empty() || plan.curves.iter().any(|name| name == curve.name)
     };
     let size = format!("{} rounds", plan.rounds);
-    let mut sheet = Sheet::new("curves", TITLE, ASKS, ("medians of", size), &plan.results);
-    let mut losing = Vec::new();
+    let mut sheet =
+        Sheet::new("curves", TITLE, ASKS, ("medians of", size), &plan.results, &plan.place.stop);
+    let (mut losing, mut compared, mut measured) = (Vec::new(), 0, 0);
     for curve in CURVES.iter().filter(is_asked) {
         let mut points = Vec::new();
         let is_asked = |size: &u64| curve.is_whole || *size <= plan.largest;
         for size in curve.sizes.iter().copied().filter(is_asked) {
-            points.push(Point { size, costs: measure(plan, curve, size, &kinds) });
+            points.push(Point { size, costs: measure(plan, curve, size, &kinds, &mut sheet) });
         }
+        measured += points.iter().filter(|point| !point.costs.is_empty()).count();
+        compared += points.iter().filter(|point| point.share_of_best().is_some()).count();
         let lost = points.iter().filter(|point| point.is_lost());
         losing.extend(lost.map(|point| (curve, point.size)));
         let blocks = vec![
@@ -123,15 +126,17 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         ];
         sheet.add(blocks, Some(figures(curve, &points)))?;
     }
-    if losing.is_empty() {
-        sheet.see("No other broker that was measured is cheaper anywhere.".to_owned());
+    if losing.is_empty() && compared > 0 {
+        let seen =
+            format!("At none of {compared} points that were compared is another broker cheaper.");
+        sheet.see(seen);
     }
     for (curve, size) in losing {
         let lost = format!("Another broker is cheaper: {} at {size} {}.", curve.name, curve.unit);
         println!("{lost}");
         sheet.see(lost);
     }
-    sheet.finish(&[LEGEND])
+    sheet.finish(&[LEGEND], measured > 0)
 }
 
 const TITLE: &str = "What an operation costs by how much there is";
@@ -140,7 +145,13 @@ const LEGEND: &str = "\
 µs: the broker's user and system time from rest to rest for each operation, median of the rounds; MB: by how much its \
 resident memory had grown at the end; of best: lepus' µs by those of the cheapest other broker.";
 
-fn measure(plan: &Plan, curve: &Curve, size: u64, kinds: &[Kind]) -> Vec<(Kind, Cost)> {
+fn measure(
+    plan: &Plan,
+    curve: &Curve,
+    size: u64,
+    kinds: &[Kind],
+    sheet: &mut Sheet,
+) -> Vec<(Kind, Cost)> {
     let mut runs: Vec<(Kind, Vec<Cost>)> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
     for round in 1..=plan.rounds {
         for (kind, costs) in &mut runs {
@@ -150,7 +161,12 @@ fn measure(plan: &Plan, curve: &Curve, size: u64, kinds: &[Kind]) -> Vec<(Kind, 
                     eprintln!("{:.3} µs, {:.1} MB", cost.micros, cost.grown_mb);
                     costs.push(cost);
                 }
-                Err(error) => eprintln!("left out: {error}"),
+                Err(error) => sheet.fault(format!(
+                    "{} {size} {} {round}/{}: left out: {error}",
+                    curve.name,
+                    kind.name(),
+                    plan.rounds
+                )),
             }
         }
     }

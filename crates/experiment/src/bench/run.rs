@@ -42,7 +42,8 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let workloads = chosen_workloads(plan)?;
     fs::create_dir_all(&plan.results)?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
-    let mut sheet = Sheet::new("run", TITLE, ASKS, ("medians of", size), &plan.results);
+    let mut sheet =
+        Sheet::new("run", TITLE, ASKS, ("medians of", size), &plan.results, &plan.place.stop);
     let mut rows = Vec::new();
     for workload in workloads {
         let mut runs: Vec<(Kind, Vec<Figures>)> = brokers
@@ -64,7 +65,12 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                         figures.push(one);
                     }
                     // One run that failed is no reason to lose the others.
-                    Err(error) => eprintln!("left out: {error}"),
+                    Err(error) => sheet.fault(format!(
+                        "{} {} {round}/{}: left out: {error}",
+                        workload.name,
+                        kind.name(),
+                        plan.rounds
+                    )),
                 }
             }
         }
@@ -98,7 +104,8 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         rows.push(row);
     }
     sheet.add(table::summary(&rows), None)?;
-    sheet.finish(&table::LEGEND)
+    let was_measured = rows.iter().any(|row| !row.runs.is_empty());
+    sheet.finish(&table::LEGEND, was_measured)
 }
 
 /// Measures once, and once more for a longer time if the tester was not under way soon enough.

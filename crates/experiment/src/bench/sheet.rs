@@ -2,6 +2,7 @@
 //! directory that an experiment leaves.
 
 use crate::report::{Block, Content, Report, about, file_time};
+use crate::stop::Stop;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -20,6 +21,9 @@ pub struct Sheet {
     start: Instant,
     content: Content,
     parts: Vec<Value>,
+    /// What could not be measured, and why.
+    faults: Vec<String>,
+    stop: Stop,
 }
 
 impl Sheet {
@@ -31,10 +35,12 @@ impl Sheet {
         asks: &'static str,
         size: (&'static str, String),
         results: &Path,
+        stop: &Stop,
     ) -> Sheet {
         let directory = results.join(format!("{name}-{}", file_time(SystemTime::now())));
         let (start, content) = (Instant::now(), Content::default());
-        Sheet { name, title, asks, size, directory, start, content, parts: Vec::new() }
+        let (parts, faults, stop) = (Vec::new(), Vec::new(), stop.clone());
+        Sheet { name, title, asks, size, directory, start, content, parts, faults, stop }
     }
 
     /// Prints a part, keeps it, and writes the report with all parts so far. `figures` are a run of its own in `result.json`.
@@ -53,6 +59,8 @@ impl Sheet {
             "bench": self.name,
             "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
             "seen": self.content.seen,
+            "faults": self.faults,
+            "stopped": self.stop.is_wanted(),
             "record": {"runs": self.parts},
         });
         let report = Report {
@@ -60,8 +68,8 @@ impl Sheet {
             asks: self.asks,
             content: &self.content,
             about: &about,
-            faults: &[],
-            stopped: false,
+            faults: &self.faults,
+            stopped: self.stop.is_wanted(),
             result: &result,
         };
         report.write(&self.directory)
@@ -72,16 +80,25 @@ impl Sheet {
         self.content.seen.push(sentence);
     }
 
+    /// Notes what could not be measured, and why; it is told at once, and written with the next part.
+    pub fn fault(&mut self, fault: String) {
+        eprintln!("{fault}");
+        self.faults.push(fault);
+    }
+
     /// Ends the report with what its columns mean, and says where it is.
     ///
     /// # Errors
-    /// As for [`Sheet::add`].
-    pub fn finish(mut self, legend: &[&str]) -> io::Result<()> {
+    /// As for [`Sheet::add`], and when nothing at all `was_measured`.
+    pub fn finish(mut self, legend: &[&str], was_measured: bool) -> io::Result<()> {
         let texts = legend.iter().map(|text| Block::Text((*text).to_owned()));
         println!();
         self.add(texts.collect(), None)?;
         println!("{}", self.directory.join("report.html").display());
-        Ok(())
+        match was_measured {
+            true => Ok(()),
+            false => Err(io::Error::other("nothing was measured")),
+        }
     }
 }
 
@@ -116,7 +133,14 @@ mod tests {
     fn what_is_measured_is_in_the_report_before_the_end() {
         let scratch = Scratch::new("sheet");
         let results = scratch.path().to_owned();
-        let mut sheet = Sheet::new("x", "A title", "Why?", ("rounds", "3".to_owned()), &results);
+        let mut sheet = Sheet::new(
+            "x",
+            "A title",
+            "Why?",
+            ("rounds", "3".to_owned()),
+            &results,
+            &Stop::default(),
+        );
         let heading = |text: &str| vec![Block::Heading(text.to_owned())];
         sheet.add(heading("first part"), Some(json!({"one": 1}))).unwrap();
         let directory = sheet.directory.clone();
@@ -124,7 +148,7 @@ mod tests {
         assert!(page().contains("first part") && !page().contains("second part"));
         sheet.see("a sentence".to_owned());
         sheet.add(heading("second part"), Some(json!({"two": 2}))).unwrap();
-        sheet.finish(&["a legend"]).unwrap();
+        sheet.finish(&["a legend"], true).unwrap();
         for part in ["first part", "second part", "a sentence", "a legend"] {
             assert!(page().contains(part), "{part}");
         }

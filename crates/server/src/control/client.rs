@@ -2,7 +2,7 @@
 
 use super::{ANSWER_BYTES_MAX, PATIENCE_SECONDS};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -164,11 +164,9 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
         && let (Some(order), Some(rows)) = (order.as_array(), whole["rows"].as_array_mut())
     {
         let numbers = order.iter().map(|number| number.as_u64().unwrap_or(u64::MAX));
-        let mut numbered: Vec<(u64, Value)> = numbers.zip(rows.drain(..)).collect();
-        numbered.sort_by_key(|(number, _)| *number);
-        // What moved from one shard to another while it was listed may be there twice.
-        numbered.dedup_by_key(|(number, _)| *number);
-        rows.extend(numbered.into_iter().map(|(_, row)| row));
+        // What moved from one shard to another while it was listed may be there twice: it is told as it was met last.
+        let numbered: BTreeMap<u64, Value> = numbers.zip(rows.drain(..)).collect();
+        rows.extend(numbered.into_values());
     }
     if let Some(columns) = whole.get("named_by").and_then(Value::as_u64)
         && let Some(rows) = whole["rows"].as_array_mut()

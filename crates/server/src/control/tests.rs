@@ -29,6 +29,17 @@ fn handler() -> Arc<Handler> {
             Ok(json!({"columns": ["name", "shard"], "rows": rows[from as usize],
                 "next": (from == 0).then_some(1), "sorted_by": 1, "named_by": 1}))
         }
+        // The same, with numbers instead of names.
+        Some("numbered") => {
+            let from = request["from"].as_u64().unwrap_or(0);
+            let (rows, order) = [
+                (json!([["seven", 0], ["nine", 0]]), json!([7, 9])),
+                (json!([["nine", 1], ["eight", 1]]), json!([9, 8])),
+            ][from as usize]
+                .clone();
+            Ok(json!({"columns": ["name", "shard"], "rows": rows, "order": order,
+                "next": (from == 0).then_some(1)}))
+        }
         _ => Err("no such order".to_owned()),
     })
 }
@@ -84,6 +95,8 @@ fn what_moves_while_it_is_listed_is_told_once_where_it_was_met_last() {
     let table = ask_table(&path, &json!({"order": "moving"})).unwrap();
     let rows = json!([["a", 0], ["b", 1], ["c", 1]]);
     assert_eq!(table, json!({"columns": ["name", "shard"], "rows": rows}));
+    let table = ask_table(&path, &json!({"order": "numbered"})).unwrap();
+    assert_eq!(table["rows"], json!([["seven", 0], ["eight", 1], ["nine", 1]]));
 }
 
 #[test]
