@@ -313,7 +313,7 @@ impl Shard {
         out: &'a Outbox,
     ) -> Conditions<'a> {
         Conditions {
-            journal: journal,
+            journal,
             out,
             limits: &self.limits,
             resting_bytes: self.resting_bytes,

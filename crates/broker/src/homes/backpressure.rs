@@ -86,7 +86,7 @@ impl HomeSide<'_> {
         let usage = Usage {
             used: self.shard.memory(),
             limit: self.shard.loan.bytes,
-            journal: &self.journal,
+            journal: self.journal,
             segment_bytes: store.map_or(0, |store| store.template.segment_bytes as usize),
         };
         self.shard.alarm.tell(now, shortage, &usage, out);

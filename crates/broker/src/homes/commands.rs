@@ -48,17 +48,17 @@ impl HomeSide<'_> {
         out: &'a mut Outbox,
     ) -> (&'a mut Queue, QueueSink<'a>) {
         let home = &mut self.homes.queues[slot as usize];
-        home.note(slot, &mut self.shard);
+        home.note(slot, self.shard);
         let sink = QueueSink {
-            shard: &mut self.shard,
-            connections: &mut self.connections,
+            shard: self.shard,
+            connections: self.connections,
             remote: &mut self.homes.remote,
             dead_letters: &mut self.homes.dead_letters,
             out,
             now,
             queue: home.id,
             queue_slot: slot,
-            journal: &mut self.journal,
+            journal: self.journal,
             log: home.log,
         };
         (&mut home.queue, sink)
@@ -67,22 +67,22 @@ impl HomeSide<'_> {
     /// After a queue changed: delivers what can be delivered and arms its timer.
     pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let Some(home) = self.homes.queues.get_mut(slot as usize) else { return };
-        home.note(slot, &mut self.shard);
+        home.note(slot, self.shard);
         if home.awaits_deletion() {
             return;
         }
         let mut more = false;
         if home.queue.wants_dispatch() {
             let mut sink = QueueSink {
-                shard: &mut self.shard,
-                connections: &mut self.connections,
+                shard: self.shard,
+                connections: self.connections,
                 remote: &mut self.homes.remote,
                 dead_letters: &mut self.homes.dead_letters,
                 out,
                 now,
                 queue: home.id,
                 queue_slot: slot,
-                journal: &mut self.journal,
+                journal: self.journal,
                 log: home.log,
             };
             let before = home.queue.ready_bytes();
@@ -122,15 +122,15 @@ impl HomeSide<'_> {
         }
         if let Some((mut queue, counted)) = self.homes.working.next_deleted() {
             let mut sink = QueueSink {
-                shard: &mut self.shard,
-                connections: &mut self.connections,
+                shard: self.shard,
+                connections: self.connections,
                 remote: &mut self.homes.remote,
                 dead_letters: &mut self.homes.dead_letters,
                 out,
                 now,
                 queue: QueueId::default(),
                 queue_slot: u32::MAX,
-                journal: &mut self.journal,
+                journal: self.journal,
                 log: u16::MAX,
             };
             if queue.apply(now, command::Work { budget: WORK_BUDGET }, &mut sink) {
@@ -319,13 +319,10 @@ impl HomeSide<'_> {
             let home = self.shard.id;
             let stored = body.map(|body| (body, &pool));
             if self.connections.got(
-                &mut self.shard,
+                self.shard,
                 to,
-                queue,
-                slot,
-                home,
-                got.delivery,
-                got.remaining,
+                (queue, slot, home),
+                (got.delivery, got.remaining),
                 &view,
                 stored,
                 out,

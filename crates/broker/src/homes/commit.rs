@@ -26,10 +26,10 @@ impl HomeSide<'_> {
                 let queues = sizer.learn_way(is_route_known, self.logs_of_routes(), routing);
                 left = left.saturating_sub(queues / 4 + routing);
             }
-            sizer.add_next(self.shard.id, &self.journal);
+            sizer.add_next(self.shard.id, self.journal);
         }
         *budget = left;
         let is_moving = !self.homes.migrations.is_idle();
-        Some(sizer.plan(self.shard.id, is_moving, &mut self.journal))
+        Some(sizer.plan(self.shard.id, is_moving, self.journal))
     }
 }

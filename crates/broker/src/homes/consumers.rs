@@ -97,7 +97,7 @@ impl HomeSide<'_> {
         self.forget_remote(key, id, out);
         let home = &mut self.homes.queues[slot as usize];
         home.queue.apply(now, command::Cancel { handle }, &mut NoSink);
-        home.note(slot, &mut self.shard);
+        home.note(slot, self.shard);
         if home.queue.auto_delete_due() && !home.awaits_deletion() {
             self.delete_home(slot, Some((from, Reply::Cancelled)), out);
             return None;

@@ -62,7 +62,7 @@ impl HomeSide<'_> {
             if queues > TARGETS_AT_ONCE_MAX || self.shard.effort.is_used_up() {
                 break;
             }
-            if !self.shard.conditions(&self.journal, out).may_pass_on() {
+            if !self.shard.conditions(self.journal, out).may_pass_on() {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
@@ -150,7 +150,7 @@ impl HomeSide<'_> {
             match room {
                 Room::Later(need) => {
                     let queues = first.iter().map(|target| target.queue).collect();
-                    self.homes.dead_letters.wait_for_room(letter, need, queues, &self.journal);
+                    self.homes.dead_letters.wait_for_room(letter, need, queues, self.journal);
                     return cost;
                 }
                 Room::Never(bytes) if letter.source.is_kept() => {
@@ -440,7 +440,7 @@ impl HomeSide<'_> {
             is_too_far = routes.are_too_far();
             self.shard.routes = routes;
         }
-        end_cycles(&self.directory, letter, death.queue, &properties, &mut targets, out);
+        end_cycles(self.directory, letter, death.queue, &properties, &mut targets, out);
         let view = MessageView {
             exchange: exchange.as_bytes(),
             routing_key: key.as_bytes(),

@@ -58,7 +58,7 @@ impl HomeSide<'_> {
     /// A slice of what delayed messages need.
     pub(crate) fn work_on_delayed(&mut self, now: Now, out: &mut Outbox) {
         self.homes.delayed.release_dropped(&mut self.shard.pool);
-        self.homes.delayed.list_some(now, &mut self.journal, &mut out.disk);
+        self.homes.delayed.list_some(now, self.journal, &mut out.disk);
         self.release_delayed(now, out);
     }
 
@@ -69,8 +69,7 @@ impl HomeSide<'_> {
         for _ in 0..RELEASED_AT_ONCE_MAX {
             let effort = as_queues(self.shard.effort.used() - before);
             let is_full = bytes > RELEASED_BYTES_MAX || targets.max(effort) > TARGETS_AT_ONCE_MAX;
-            if is_full
-                || !self.homes.delayed.can_release(&self.shard.conditions(&self.journal, out))
+            if is_full || !self.homes.delayed.can_release(&self.shard.conditions(self.journal, out))
             {
                 return;
             }
@@ -80,7 +79,7 @@ impl HomeSide<'_> {
                 self.homes.delayed.let_first_wait_behind_set_aside();
                 continue;
             }
-            match self.homes.delayed.look_up(now, &due, &mut self.journal, &mut out.disk) {
+            match self.homes.delayed.look_up(now, &due, self.journal, &mut out.disk) {
                 Found::Ready => {}
                 Found::Pending => return,
                 Found::Lost => {

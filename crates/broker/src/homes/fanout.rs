@@ -25,7 +25,7 @@ impl HomeSide<'_> {
         let persistent = fanout.terms().persistent;
         let room = self.room_for(incoming, persistent, here);
         let (directory, delayed) = (&self.directory, &self.homes.delayed);
-        if room == Room::Now && fanout.waits_for_others(directory, delayed, &mut self.journal) {
+        if room == Room::Now && fanout.waits_for_others(directory, delayed, self.journal) {
             let need = Need { logs: LogSet::OWN, bytes: self.bytes_in_log(incoming, 1) };
             return (Room::Later(need), None);
         }

@@ -24,7 +24,7 @@ impl HomeSide<'_> {
         if let Some(recorder) = &self.homes.recorder {
             home.queue.record_to(now, info.settings(), recorder);
         }
-        home.weigh(&mut self.shard);
+        home.weigh(self.shard);
         if info.durable {
             self.journal.name(0);
         }
@@ -104,7 +104,7 @@ impl HomeSide<'_> {
         let answers = home.take_answers();
         let orphans = home.queue.apply(now, command::Delete {}, &mut NoSink).consumers;
         // They are counted apart.
-        let counted_bytes = home.discount(orphans.memory_bytes(), &mut self.shard);
+        let counted_bytes = home.discount(orphans.memory_bytes(), self.shard);
         self.homes.working.delete(home.queue, counted_bytes);
         self.forget_letters(now, info.id);
         // Who deleted it hears that first, should it consume from it on the same channel.

@@ -105,7 +105,7 @@ impl HomeSide<'_> {
             return;
         };
         let mut home = self.homes.queues.remove(slot as usize);
-        home.forget_bytes(&mut self.shard);
+        home.forget_bytes(self.shard);
         // Its last consumer left meanwhile, and its deletion is asked for already.
         for (to, reply) in home.take_answers() {
             self.shard.reply(to, old, reply, out);
@@ -164,10 +164,10 @@ impl HomeSide<'_> {
             }
         }
         let mut home = Home::arrived(id, queue, log_place);
-        home.weigh(&mut self.shard);
+        home.weigh(self.shard);
         let slot = self.homes.queues.insert(home) as u32;
         // What it brought may be more than it needs here.
-        self.homes.queues[slot as usize].note(slot, &mut self.shard);
+        self.homes.queues[slot as usize].note(slot, self.shard);
         if let Some(place) = self.directory.queue_place_by_id(id) {
             self.directory.note_slot(place as usize, slot);
         }

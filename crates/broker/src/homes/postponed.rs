@@ -239,7 +239,7 @@ impl HomeSide<'_> {
     /// Whether there is no room for which somebody waits.
     pub(crate) fn lacks_wished(&mut self, wish: Wish, refusals: &mut Refusals) -> bool {
         match wish.frees {
-            None => refusals.must_wait(wish.need, &mut self.journal),
+            None => refusals.must_wait(wish.need, self.journal),
             // It may use what is kept for such.
             frees => self.journal.must_wait_to_pass_on(wish.need, frees),
         }

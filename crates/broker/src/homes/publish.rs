@@ -48,7 +48,7 @@ impl HomeSide<'_> {
         out: &mut Outbox,
     ) -> Routed {
         // While the logs close nobody waits.
-        let held = match self.homes.delayed.takes_long(later.segments, &mut self.journal) {
+        let held = match self.homes.delayed.takes_long(later.segments, self.journal) {
             true => self.delay(now, id, later, view, terms.persistent, out),
             false => Err(AppendError::Full),
         };

@@ -53,7 +53,7 @@ impl HomeSide<'_> {
                 };
                 state.queue.apply(now, recover, &mut NoSink);
             }
-            state.weigh(&mut self.shard);
+            state.weigh(self.shard);
             if state.queue.has_rules() {
                 // What is expired or too much goes without being asked for.
                 self.list_work(home);
@@ -69,15 +69,15 @@ impl HomeSide<'_> {
         while let Some(place) = self.journal.next_quiet() {
             for (slot, home) in self.homes.queues.iter_mut().filter(|(_, home)| home.log == place) {
                 let mut sink = QueueSink {
-                    shard: &mut self.shard,
-                    connections: &mut self.connections,
+                    shard: self.shard,
+                    connections: self.connections,
                     remote: &mut self.homes.remote,
                     dead_letters: &mut self.homes.dead_letters,
                     out,
                     now,
                     queue: home.id,
                     queue_slot: slot as u32,
-                    journal: &mut self.journal,
+                    journal: self.journal,
                     log: place,
                 };
                 home.queue.apply(now, command::MarkUnacked {}, &mut sink);

@@ -214,7 +214,7 @@ impl SessionSide<'_> {
         let channel = connection.incarnation(at.channel.channel)?;
         let subscription = channel.subscriptions.as_mut()?.remove(number)?;
         connection.weigh_channel(at.channel.channel);
-        self.connections.recount(&mut self.shard, at.slot);
+        self.connections.recount(self.shard, at.slot);
         Some(subscription.tag)
     }
 

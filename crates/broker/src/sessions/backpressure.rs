@@ -32,7 +32,7 @@ impl SessionSide<'_> {
             return false;
         }
         if connection.send.backlog() > limit {
-            self.connections.pause(&mut self.shard, slot, Cause::Unread, out);
+            self.connections.pause(self.shard, slot, Cause::Unread, out);
             return true;
         }
         false
@@ -55,13 +55,13 @@ impl SessionSide<'_> {
         for channel in waiting {
             self.connections.unpark(slot, channel);
         }
-        self.connections.resume(&mut self.shard, slot, Cause::Unread, out);
+        self.connections.resume(self.shard, slot, Cause::Unread, out);
     }
 
     /// Pauses a client while the mail to some shard has no room.
     pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
         if self.shard.is_mail_full(out) {
-            self.connections.pause(&mut self.shard, slot, Cause::Mail, out);
+            self.connections.pause(self.shard, slot, Cause::Mail, out);
         }
     }
 
@@ -69,7 +69,7 @@ impl SessionSide<'_> {
     pub(crate) fn end_turn(&mut self, out: &mut Outbox) {
         self.shard.effort.end_turn();
         let waiting = self.shard.backpressure.end_turn();
-        self.connections.resume_all(&mut self.shard, waiting, Cause::Turn, out);
+        self.connections.resume_all(self.shard, waiting, Cause::Turn, out);
     }
 
     /// A publisher's shard uses more than it has. True where there is more, or where the answer to
@@ -81,7 +81,7 @@ impl SessionSide<'_> {
             return false;
         }
         if self.shard.awaits_loan() {
-            self.connections.pause(&mut self.shard, slot, Cause::Mail, out);
+            self.connections.pause(self.shard, slot, Cause::Mail, out);
         }
         true
     }
@@ -98,16 +98,16 @@ impl SessionSide<'_> {
         let is_full = is_over && !self.waits_for_loan(slot, out);
         if is_full {
             self.shard.backpressure.note_memory_full();
-            self.connections.block(&mut self.shard, slot, Shortage::Memory, out);
+            self.connections.block(self.shard, slot, Shortage::Memory, out);
         } else if self.journal.is_short() {
-            self.connections.block(&mut self.shard, slot, Shortage::Disk, out);
+            self.connections.block(self.shard, slot, Shortage::Disk, out);
         } else if self.shard.backpressure.is_short_elsewhere()
             && let Some(shortage) = self.feeds_short_shard(slot)
         {
-            self.connections.block(&mut self.shard, slot, shortage, out);
+            self.connections.block(self.shard, slot, shortage, out);
         }
-        if self.journal.is_behind() || self.connections.feeds_lagging_shard(&self.shard, slot) {
-            self.connections.pause(&mut self.shard, slot, Cause::Log, out);
+        if self.journal.is_behind() || self.connections.feeds_lagging_shard(self.shard, slot) {
+            self.connections.pause(self.shard, slot, Cause::Log, out);
         }
         self.press_mail(slot, out);
     }

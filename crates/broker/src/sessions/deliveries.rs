@@ -48,13 +48,10 @@ impl SessionSide<'_> {
         let body = is_large.then(|| view.pack(&mut pool));
         let stored = body.map(|body| (body, &pool));
         let streams = self.connections.got(
-            &mut self.shard,
+            self.shard,
             to,
-            queue,
-            u32::MAX,
-            from,
-            delivery,
-            remaining,
+            (queue, u32::MAX, from),
+            (delivery, remaining),
             &view,
             stored,
             out,
@@ -179,7 +176,7 @@ impl SessionSide<'_> {
             subscriptions.remove(key.consumer);
         }
         connection.weigh_channel(key.channel);
-        self.connections.recount(&mut self.shard, slot);
+        self.connections.recount(self.shard, slot);
         if tells && !silent {
             self.connections.answer(slot, number, &Answer::ConsumerLost(&tag), out);
         }
@@ -237,7 +234,7 @@ impl SessionSide<'_> {
         };
         if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
-            self.connections.drop_unread_reply(&mut self.shard, slot, out);
+            self.connections.drop_unread_reply(self.shard, slot, out);
             return false;
         }
         let is_silent = connection.is_silent;

@@ -100,7 +100,7 @@ impl SessionSide<'_> {
         let Some(connection) = self.connections.all.get(slot as usize) else { return };
         let is_paused = connection.paused.has(Cause::Parked);
         if is_paused && connection.parked_bytes <= limit {
-            self.connections.resume(&mut self.shard, slot, Cause::Parked, out);
+            self.connections.resume(self.shard, slot, Cause::Parked, out);
         }
     }
 

@@ -46,7 +46,7 @@ impl SessionSide<'_> {
     pub(crate) fn only_home(&mut self, vhost: VhostId, publish: &Publish<'_>) -> Option<ShardId> {
         let keys = publish.routing_key.into();
         self.shard
-            .find_routes(&self.directory, vhost, publish.exchange, keys, publish.properties)
+            .find_routes(self.directory, vhost, publish.exchange, keys, publish.properties)
             .then_some(())?;
         match self.shard.routes.as_slice() {
             [route] => Some(route.home),

@@ -13,7 +13,7 @@ impl SessionSide<'_> {
         self.shard.jobs.free_discarded();
         let mut budget = TARGETS_AT_ONCE_MAX;
         for _ in 0..self.shard.jobs.ready() {
-            if budget == 0 || !self.shard.conditions(&self.journal, out).jobs_go_on() {
+            if budget == 0 || !self.shard.conditions(self.journal, out).jobs_go_on() {
                 break;
             }
             let Some(job) = self.shard.jobs.next_ready() else { break };

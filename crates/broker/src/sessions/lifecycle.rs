@@ -102,14 +102,12 @@ impl SessionSide<'_> {
             Some(id) if !self.directory.accounts().may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
-            Some(id) => self
-                .connections
-                .census
-                .over_limit(&self.directory, id, &user)
-                .map_or(Ok(id), refuse),
+            Some(id) => {
+                self.connections.census.over_limit(self.directory, id, &user).map_or(Ok(id), refuse)
+            }
         };
         if let Ok(id) = result {
-            self.connections.let_in(&mut self.shard, slot);
+            self.connections.let_in(self.shard, slot);
             let connection = self.connections.all[slot as usize].id;
             self.count_connection(connection, (id, &user), true, out);
         }
@@ -283,7 +281,7 @@ impl SessionSide<'_> {
             }
             None => {}
         }
-        self.connections.recount(&mut self.shard, at.slot);
+        self.connections.recount(self.shard, at.slot);
     }
 
     /// `channel.close-ok`: the number is free.
@@ -320,7 +318,7 @@ impl SessionSide<'_> {
         connection.session.close(now.instant, why, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
-        self.connections.arm(&mut self.shard, slot);
+        self.connections.arm(self.shard, slot);
         let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
         if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
@@ -373,7 +371,7 @@ impl SessionSide<'_> {
             connection.send.cut(&mut self.shard.pool);
             connection.session.close_ok(now.instant, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
-            self.connections.arm(&mut self.shard, slot);
+            self.connections.arm(self.shard, slot);
             return;
         }
         if !connection.gone {
@@ -384,7 +382,7 @@ impl SessionSide<'_> {
         };
         self.connections.by_id.remove(&connection.id);
         connection.send.clear(&mut self.shard.pool);
-        self.connections.forget_bytes(&mut self.shard, &mut connection);
+        self.connections.forget_bytes(self.shard, &mut connection);
         for shard in &connection.touched {
             if *shard != self.shard.id {
                 out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
@@ -424,7 +422,7 @@ impl SessionSide<'_> {
         }
         let why = match outcome {
             TimeoutOutcome::Nothing => {
-                self.connections.arm(&mut self.shard, slot);
+                self.connections.arm(self.shard, slot);
                 return;
             }
             TimeoutOutcome::PeerDead => "missed heartbeats from client",
@@ -466,6 +464,6 @@ impl SessionSide<'_> {
 
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
-        self.connections.pause(&mut self.shard, slot, Cause::Parked, out);
+        self.connections.pause(self.shard, slot, Cause::Parked, out);
     }
 }

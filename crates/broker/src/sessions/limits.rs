@@ -42,7 +42,7 @@ impl SessionSide<'_> {
     /// Why the user may not open one more channel on the connection in `slot`, if so.
     pub(crate) fn over_channel_limit(&self, slot: u32) -> Option<String> {
         let connection = self.connections.all.get(slot as usize)?;
-        self.connections.user_channels.over_limit(&self.directory, connection)
+        self.connections.user_channels.over_limit(self.directory, connection)
     }
 
     /// Tells the other shards of users with a limit whose channels here have changed.

@@ -19,15 +19,15 @@ impl SessionSide<'_> {
             let Some(connection) = self.connections.connection_at(slot, id) else { continue };
             connection.spacious = false;
             connection.send.shrink();
-            self.connections.recount(&mut self.shard, slot);
-            self.connections.note_spacious(&mut self.shard, slot, now);
+            self.connections.recount(self.shard, slot);
+            self.connections.note_spacious(self.shard, slot, now);
         }
     }
 
     /// Counts send buffers that have grown, whether their sockets take bytes or not.
     pub(crate) fn count_grown(&mut self, out: &mut Outbox) {
         for slot in out.grown.drain(..) {
-            self.connections.recount(&mut self.shard, slot.0);
+            self.connections.recount(self.shard, slot.0);
         }
     }
 
@@ -41,7 +41,7 @@ impl SessionSide<'_> {
         connection.leftover_bytes = leftover;
         let held = connection.session.held_bytes();
         let ends = connection.end.is_some();
-        self.connections.recount(&mut self.shard, slot);
+        self.connections.recount(self.shard, slot);
         if held < HALF_MESSAGE_BYTES_MIN || ends {
             return;
         }
@@ -51,7 +51,7 @@ impl SessionSide<'_> {
             let text = format!("no memory for the rest of a message after {held} bytes");
             let refusal = Refusal::new(RefusalKind::ResourceError, text);
             self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Publish), out);
-            self.connections.recount(&mut self.shard, slot);
+            self.connections.recount(self.shard, slot);
         }
     }
 }

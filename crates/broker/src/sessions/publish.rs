@@ -142,7 +142,7 @@ impl SessionSide<'_> {
         {
             // Nobody hears of it when it is due.
             if !self.shard.find_routes(
-                &self.directory,
+                self.directory,
                 at.vhost,
                 publish.exchange,
                 keys,
@@ -153,7 +153,7 @@ impl SessionSide<'_> {
             return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
         }
         if !self.shard.find_routes(
-            &self.directory,
+            self.directory,
             at.vhost,
             publish.exchange,
             keys,

@@ -158,7 +158,7 @@ impl SessionSide<'_> {
             && channel.unacked.take_resized()
         {
             connection.weigh_channel(at.channel.channel);
-            self.connections.recount(&mut self.shard, at.slot);
+            self.connections.recount(self.shard, at.slot);
         }
         is_done
     }

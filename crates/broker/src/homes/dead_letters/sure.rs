@@ -47,7 +47,7 @@ impl HomeSide<'_> {
         }
         let mut asked = 0;
         while asked < TARGETS_AT_ONCE_MAX
-            && self.shard.conditions(&self.journal, out).may_pass_on()
+            && self.shard.conditions(self.journal, out).may_pass_on()
             && let Some(queue) = self.homes.dead_letters.next_to_ask(&mut letter)
         {
             asked += 1;
@@ -57,7 +57,7 @@ impl HomeSide<'_> {
                 Then::IsTooLarge(bytes) => self.tell_too_large(letter.source.queue, bytes, out),
                 Then::Waits(need) => {
                     let queues = vec![self.directory.id_now(queue)];
-                    self.homes.dead_letters.wait_for_room(letter, need, queues, &self.journal);
+                    self.homes.dead_letters.wait_for_room(letter, need, queues, self.journal);
                     return cost + asked;
                 }
             }
@@ -139,7 +139,7 @@ impl HomeSide<'_> {
             self.homes.spilling.insert(target);
         }
         let need = Need { logs, ..need };
-        self.homes.dead_letters.wait_for_room(letter, need, vec![target], &self.journal);
+        self.homes.dead_letters.wait_for_room(letter, need, vec![target], self.journal);
     }
 
     /// A letter waits for another attempt, which may be the first one of its queue.

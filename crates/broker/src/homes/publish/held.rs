@@ -41,13 +41,8 @@ impl HomeSide<'_> {
     ) -> Result<bool, Refusal> {
         queues.fill(0);
         let keys = RoutingKeys { first: &held.routing_key, further: &held.extra_keys };
-        if !self.shard.find_routes(
-            &self.directory,
-            at.vhost,
-            &held.exchange,
-            keys,
-            &held.properties,
-        ) {
+        if !self.shard.find_routes(self.directory, at.vhost, &held.exchange, keys, &held.properties)
+        {
             return Err(too_far(&held.exchange, self.shard.routes.steps_max()));
         }
         for route in self.shard.routes.as_slice() {
