@@ -120,7 +120,7 @@ pub struct Connection {
     /// Whether it has published.
     pub publishes: bool,
     /// Whether its send buffer is given back when it is found empty.
-    pub spacious: bool,
+    pub trimmable: bool,
     /// Bytes that came and are not consumed, at the last look.
     pub leftover_bytes: usize,
     /// Bytes that the driver holds for it, and those of what the client told about itself.
@@ -184,7 +184,7 @@ impl Connection {
             armed: Instant::NEVER,
             moved_at: None,
             publishes: false,
-            spacious: false,
+            trimmable: false,
             counted_capacity: 0,
             leftover_bytes: 0,
             apart_bytes: 0,
@@ -300,7 +300,7 @@ impl Connection {
     }
 
     /// Brings the sum up to date with a channel of which tables were changed.
-    pub(crate) fn weigh_channel(&mut self, key: u64) {
+    pub(crate) fn account_channel(&mut self, key: u64) {
         let Some(channel) = self.incarnation(key) else { return };
         let bytes = channel.memory_bytes();
         let before = core::mem::replace(&mut channel.counted_bytes, bytes);
@@ -313,7 +313,7 @@ impl Connection {
     }
 
     /// The same for all channels.
-    pub(crate) fn weigh_channels(&mut self) {
+    pub(crate) fn account_channels(&mut self) {
         self.channel_bytes = 0;
         let retired = self.retired_channels.iter_mut().map(|channel| &mut **channel);
         for channel in self.channels.iter_mut().chain(retired) {
@@ -480,7 +480,7 @@ impl Connection {
     /// Leaves its shard: what is only known there is forgotten.
     pub(crate) fn leave_shard(&mut self, now: Instant) {
         self.dirty = false;
-        self.spacious = false;
+        self.trimmable = false;
         self.armed = Instant::NEVER;
         self.touched.clear();
         self.traffic = Traffic::default();
@@ -499,7 +499,7 @@ impl Connection {
                 confirms.listed = false;
             }
         }
-        self.weigh_channels();
+        self.account_channels();
     }
 
     /// Remembers that `shard` got mail of this connection.

@@ -1,84 +1,231 @@
 //! The connections of a shard: their sockets are here, and so is all that their clients have open.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::time::Duration;
+use core::ops::{Index, IndexMut};
 
-use lepus_base::{ConnectionId, HashMap, HashState, Now, ShardId, Slab};
+use lepus_base::{ConnectionId, HashMap, HashState, Slab};
 
-use crate::acknowledgement::Looks;
 use crate::backpressure::{Cause, WaitingConnection};
-use crate::census::Census;
-use crate::connection::Connection;
-use crate::departure::Departures;
-use crate::ends::{End, Ends};
+use crate::channel::{At, Channel};
+use crate::connection::{Connection, ConnectionEnd};
+use crate::directory::Directory;
 use crate::follow_ups::FollowUps;
 use crate::mail::{ChannelRef, Shortage};
 use crate::outbox::{ConnectionSlot, Outbox};
-use crate::reply_to::UnreadReplies;
+use crate::owner::Owner;
 use crate::session::{Answer, Capability, Done, State};
-use crate::settle::Settling;
 use crate::shard::Shard;
 use crate::timers::Timer;
-use crate::token::Names;
 use crate::user_channels::UserChannels;
-
-/// How long an empty send buffer keeps its memory, about.
-const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The connections of a shard.
 #[derive(Debug)]
 pub struct Connections {
-    /// Connections by slot.
-    pub all: Slab<Box<Connection>>,
-    /// Slots by connection id.
-    pub by_id: HashMap<ConnectionId, u32>,
-    /// What is left to be done for connections.
-    pub follow_ups: FollowUps,
+    /// By slot.
+    all: Slab<Box<Connection>>,
+    /// Slots by id.
+    by_id: HashMap<ConnectionId, u32>,
     /// How many channels the users have.
-    pub user_channels: UserChannels,
-    /// Connections whose empty send buffers are given back before long.
-    pub spacious: Vec<(u32, ConnectionId)>,
-    /// Direct replies that nobody reads.
-    pub unread_replies: UnreadReplies,
-    /// Connections of all shards by vhost and user.
-    pub(crate) census: Census,
-    /// Looks at deliveries that wait for their acknowledgement.
-    pub(crate) looks: Looks,
-    /// Names that the broker makes up for clients.
-    pub(crate) names: Names,
-    /// The slot at which [`crate::Broker::talks`] looked last.
-    pub(crate) looked_at: usize,
-    /// Acknowledgements that are served in slices.
-    pub(crate) settlings: VecDeque<Settling>,
-    /// What ends and takes long.
-    pub(crate) ends: Ends<End>,
-    /// Connections on their way to other shards.
-    pub(crate) departures: Departures,
+    user_channels: UserChannels,
+    /// What is left to be done for connections.
+    follow_ups: FollowUps,
+}
+
+/// The connection in a slot that is taken.
+impl Index<u32> for Connections {
+    type Output = Connection;
+
+    #[inline]
+    fn index(&self, slot: u32) -> &Connection {
+        &self.all[slot as usize]
+    }
+}
+
+impl IndexMut<u32> for Connections {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut Connection {
+        &mut self.all[slot as usize]
+    }
 }
 
 impl Connections {
     /// No connections.
     #[must_use]
-    pub(crate) fn new(hash: HashState, secret: [u8; 32], shard: ShardId) -> Connections {
+    pub(crate) fn new(hash: HashState) -> Connections {
         Connections {
             all: Slab::new(),
             by_id: HashMap::with_hasher(hash),
-            follow_ups: FollowUps::default(),
             user_channels: UserChannels::new(hash),
-            spacious: Vec::new(),
-            unread_replies: UnreadReplies::default(),
-            census: Census::new(hash),
-            looks: Looks::default(),
-            names: Names::new(secret, shard),
-            looked_at: 0,
-            settlings: VecDeque::new(),
-            ends: Ends::default(),
-            departures: Departures::default(),
+            follow_ups: FollowUps::default(),
         }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Slots, those that are free included.
+    pub(crate) fn capacity(&self) -> usize {
+        self.all.capacity()
+    }
+
+    /// All of them, with their slots.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Connection)> {
+        self.all.iter().map(|(slot, connection)| (slot as u32, &**connection))
+    }
+
+    /// The connection in this slot.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, slot: u32) -> Option<&Connection> {
+        self.all.get(slot as usize).map(|connection| &**connection)
+    }
+
+    /// The connection in this slot.
+    #[inline]
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut Connection> {
+        self.all.get_mut(slot as usize).map(|connection| &mut **connection)
+    }
+
+    /// All of them, with their slots.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Connection)> {
+        self.all.iter_mut().map(|(slot, connection)| (slot as u32, &mut **connection))
+    }
+
+    /// How many channels the users have.
+    pub(crate) fn user_channels(&mut self) -> &mut UserChannels {
+        &mut self.user_channels
+    }
+
+    /// What is left to be done for connections.
+    pub(crate) fn follow_ups(&mut self) -> &mut FollowUps {
+        &mut self.follow_ups
+    }
+
+    /// The same, as an owner that is asked whether it has work.
+    pub(crate) fn owner(&self) -> &dyn Owner {
+        &self.follow_ups
+    }
+
+    /// How many channels have frames that were parked and can be handled.
+    pub(crate) fn channels_to_unpark(&self) -> usize {
+        self.follow_ups.channels_to_unpark()
+    }
+
+    /// Whether nothing is left to be done for connections.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.follow_ups.is_quiet()
+    }
+
+    /// Puts a channel on the list of those whose parked frames can be handled.
+    pub(crate) fn unpark(&mut self, slot: u32, channel: ChannelRef) {
+        let Some(connection) = self.connection_at(slot, channel.connection) else {
+            return;
+        };
+        let Some(parked) = connection.incarnation(channel.channel) else { return };
+        if !parked.parked.is_empty() && !parked.unparking {
+            parked.unparking = true;
+            self.follow_ups.unpark(slot, channel.connection, channel.channel);
+        }
+    }
+
+    /// Why the user may not open one more channel on this connection, if so.
+    pub(crate) fn over_channel_limit(&self, directory: &Directory, slot: u32) -> Option<String> {
+        self.user_channels.over_limit(directory, self.get(slot)?)
+    }
+
+    /// A connection comes: from outside, or from another shard. Its slot.
+    pub(crate) fn insert(&mut self, shard: &mut Shard, connection: Box<Connection>) -> u32 {
+        let id = connection.id;
+        let slot = self.all.insert(connection) as u32;
+        self.by_id.insert(id, slot);
+        self.arm(shard, slot);
+        self.recount(shard, slot);
+        slot
+    }
+
+    /// A connection goes: its socket is gone, or another shard takes it. It counts no more here.
+    pub(crate) fn remove(&mut self, shard: &mut Shard, slot: u32) -> Option<Box<Connection>> {
+        let mut connection = self.all.try_remove(slot as usize)?;
+        self.by_id.remove(&connection.id);
+        self.forget_bytes(shard, &mut connection);
+        Some(connection)
+    }
+
+    /// The slot of the connection with this id, if it lives here.
+    #[must_use]
+    pub fn slot_of(&self, id: ConnectionId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// Bytes of the table by id.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.by_id.allocation_size()
+    }
+
+    /// Whether the client has logged in and opened a vhost, and is not at its end: it counts for limits,
+    /// and nobody waits only for what it does to its socket.
+    #[must_use]
+    pub fn is_open(&self, slot: ConnectionSlot) -> bool {
+        self.get(slot.0).is_some_and(|connection| {
+            let is_over = matches!(
+                connection.session.state(),
+                State::Closing | State::Leaving | State::Closed
+            );
+            !connection.vhost_name.is_empty() && !is_over
+        })
+    }
+
+    /// Whether the client has asked for the end of the connection and the answer is not on its way.
+    #[must_use]
+    pub fn owes_end(&self, slot: ConnectionSlot) -> bool {
+        self.get(slot.0).is_some_and(|connection| {
+            connection.end == Some(ConnectionEnd::ByClient)
+                && (connection.session.state() == State::PeerClosing || !connection.send.is_empty())
+        })
+    }
+
+    /// Whether the connection is closed because the client did not answer the broker's close in time.
+    #[must_use]
+    pub fn gave_up(&self, slot: ConnectionSlot) -> bool {
+        self.get(slot.0).is_some_and(|connection| connection.gave_up)
+    }
+
+    /// How many bytes are left to send to a client, those of large bodies included that are not encoded.
+    #[must_use]
+    pub fn bytes_to_send(&self, slot: ConnectionSlot) -> usize {
+        self.get(slot.0).map_or(0, |connection| connection.send.len())
+    }
+
+    /// What is to be sent to a client next.
+    #[must_use]
+    pub fn writable_bytes(&mut self, shard: &mut Shard, slot: ConnectionSlot) -> &[u8] {
+        if let Some(connection) = self.get_mut(slot.0)
+            && connection.send.is_streaming()
+        {
+            connection.send.encode_next(&mut shard.pool, &connection.session);
+            self.recount(shard, slot.0);
+        }
+        self.get(slot.0).map_or(&[], |connection| connection.send.unsent())
+    }
+
+    /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of
+    /// its own between the socket and here.
+    pub fn driver_holds(&mut self, shard: &mut Shard, slot: ConnectionSlot, bytes: usize) {
+        let Some(connection) = self.get_mut(slot.0) else { return };
+        connection.apart_bytes = bytes + connection.client_properties().bytes().len();
+        self.recount(shard, slot.0);
     }
 
     /// The connection with this id, if it lives here; `hint` is where it probably is.
@@ -101,27 +248,19 @@ impl Connections {
     /// Whether the client of a connection is gone, and something of it is still here.
     pub(crate) fn is_lost(&mut self, id: ConnectionId) -> bool {
         let connection = self.connection(id, u32::MAX);
-        connection.is_some_and(|(_, connection)| {
-            connection.end == Some(crate::connection::ConnectionEnd::Lost)
-        })
+        connection.is_some_and(|(_, connection)| connection.end == Some(ConnectionEnd::Lost))
+    }
+
+    /// This channel, if it is open.
+    pub(crate) fn channel_at(&mut self, at: At) -> Option<&mut Channel> {
+        let connection = self.connection_at(at.slot, at.channel.connection)?;
+        connection.incarnation(at.channel.channel)
     }
 
     /// Notes that a connection has bytes to send.
     pub fn mark_dirty(&mut self, slot: u32, out: &mut Outbox) {
         if let Some(connection) = self.all.get_mut(slot as usize) {
             mark_dirty(connection, slot, out);
-        }
-    }
-
-    /// Puts a channel on the list of those whose parked frames can be handled.
-    pub(crate) fn unpark(&mut self, slot: u32, channel: ChannelRef) {
-        let Some(connection) = self.connection_at(slot, channel.connection) else {
-            return;
-        };
-        let Some(parked) = connection.incarnation(channel.channel) else { return };
-        if !parked.parked.is_empty() && !parked.unparking {
-            parked.unparking = true;
-            self.follow_ups.unpark(slot, channel.connection, channel.channel);
         }
     }
 
@@ -204,7 +343,7 @@ impl Connections {
     /// Whether a connection must not be read any further: the client does not read its answers, or
     /// mail to some shard has no room.
     #[inline]
-    pub(crate) fn must_press(&self, shard: &Shard, slot: u32, out: &Outbox) -> bool {
+    pub(crate) fn must_hold_back(&self, shard: &Shard, slot: u32, out: &Outbox) -> bool {
         let Some(connection) = self.all.get(slot as usize) else { return true };
         connection.send.backlog() > shard.limits.unread_bytes_max || shard.is_mail_full(out)
     }
@@ -226,16 +365,6 @@ impl Connections {
             connection.armed = next;
             shard.timers.arm(next, Timer::Connection(slot, connection.id));
         }
-    }
-
-    /// A direct reply to the connection in this slot is dropped.
-    pub(crate) fn drop_unread_reply(&mut self, shard: &mut Shard, slot: u32, out: &mut Outbox) {
-        if self.unread_replies.is_told_later() {
-            return;
-        }
-        let Some(connection) = self.all.get(slot as usize) else { return };
-        let name = connection_name(connection);
-        self.unread_replies.tell_one(&name, shard.now, &mut shard.timers, out);
     }
 
     /// Brings the shard's sum up to date with one connection.
@@ -279,22 +408,8 @@ impl Connections {
         shard.entering_bytes -= core::mem::take(&mut connection.counted_bytes);
     }
 
-    /// Notes a send buffer that is empty and keeps its memory, to be looked at again.
-    #[inline]
-    pub(crate) fn note_spacious(&mut self, shard: &mut Shard, slot: u32, now: Now) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
-        if connection.spacious || !connection.send.is_empty() || !connection.send.is_spacious() {
-            return;
-        }
-        connection.spacious = true;
-        if self.spacious.is_empty() {
-            shard.timers.arm(now.instant + TRIM_INTERVAL, Timer::Trim);
-        }
-        self.spacious.push((slot, connection.id));
-    }
-
     /// Takes a connection that leaves the shard out of the sums.
-    pub(crate) fn forget_bytes(&mut self, shard: &mut Shard, connection: &mut Connection) {
+    fn forget_bytes(&mut self, shard: &mut Shard, connection: &mut Connection) {
         let bytes = core::mem::take(&mut connection.counted_bytes);
         match connection.vhost_name.is_empty() {
             true => shard.entering_bytes -= bytes,

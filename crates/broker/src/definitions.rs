@@ -23,12 +23,13 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_base::{HashState, Instant, Now, Position, QueueId, VhostId};
+use lepus_base::{HashState, Instant, Now, Position, QueueId, ShardId, VhostId};
 use lepus_store::disk::{Completion, DiskError, File, LogId, Operations};
 
 use crate::directory::{Change, Checked, Directory, Footprint, Request};
-use crate::mail::Origin;
+use crate::mail::{Mail, Origin};
 use crate::outbox::{Outbox, Severity};
+use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
 use log::Slice;
 
@@ -70,7 +71,7 @@ pub(crate) struct Aftermath {
 
 /// What orders the directory's changes.
 #[derive(Debug)]
-pub(crate) struct Definitions {
+pub struct Definitions {
     log: Option<Box<DefinitionsLog>>,
     /// Requests that are not decided yet.
     waiting: VecDeque<(Origin, Request)>,
@@ -223,19 +224,90 @@ impl Definitions {
         Ok(Decided { origin, decision, is_logged })
     }
 
-    /// What waited for the log, if the log has it or never will, and whether it has.
-    pub(crate) fn take_batch(&mut self) -> Option<(Vec<Decided>, bool)> {
-        let log = self.log.as_ref()?;
+    /// What waited for the log, if the log has it or never will: that is refused then. What it reserved in the directory
+    /// is released.
+    pub(crate) fn take_batch(
+        &mut self,
+        directory: &mut Directory,
+        own: ShardId,
+        out: &mut Outbox,
+    ) -> Vec<(Origin, Decision)> {
+        let Some(log) = &self.log else { return Vec::new() };
         let is_synced = self.end.is_some_and(|end| log.is_synced(end));
         if !is_synced && log.failure().is_none() {
-            return None;
+            return Vec::new();
         }
         self.end = None;
-        Some((core::mem::take(&mut self.batch), is_synced))
+        let mut batch = Vec::with_capacity(self.batch.len());
+        for Decided { origin, mut decision, is_logged } in self.batch.drain(..) {
+            if let Decision::Change(change) = &decision {
+                directory.release(change);
+            }
+            if is_logged && !is_synced {
+                if let Origin::Migration { shard, queue } = origin {
+                    // Its home takes no persistent messages any more: nobody knows whether the log has its move.
+                    out.send(own, shard, Mail::QueueUndecided { queue });
+                }
+                decision = Decision::Answer(Err(stopped()));
+            }
+            batch.push((origin, decision));
+        }
+        batch
+    }
+
+    /// A change is applied here. The other shards hear of it, and who asked for it gets the answer, if need be once all
+    /// that follows from it is over.
+    pub(crate) fn applied(
+        &mut self,
+        own: ShardId,
+        origin: Origin,
+        change: Change,
+        aftermath: Aftermath,
+        out: &mut Outbox,
+    ) {
+        let id = change.queue_id();
+        out.tell_change(change);
+        if aftermath.goes_in_slices || !aftermath.exchanges_left.is_empty() {
+            self.defer(origin, aftermath);
+        } else if !matches!(origin, Origin::Home { .. }) {
+            // A queue's home knows by the change itself.
+            self.answer(own, origin, Ok(id), out);
+        }
+    }
+
+    /// Answers whoever asked for a change.
+    pub(crate) fn answer(
+        &mut self,
+        own: ShardId,
+        origin: Origin,
+        result: Result<Option<QueueId>, Refusal>,
+        out: &mut Outbox,
+    ) {
+        let shard = match origin {
+            Origin::Start => return,
+            // What could not be deleted stays: whoever deleted the rest cannot help it.
+            Origin::Deletion(number) => return self.deleted_in_part(own, number, out),
+            Origin::Control(question) => {
+                let answer = Answer::Changed(result.map(|_| ()));
+                return out.answers.push((question, answer));
+            }
+            Origin::Channel(channel) => channel.shard,
+            Origin::Ending { shard, .. }
+            | Origin::Migration { shard, .. }
+            | Origin::Home { shard, .. } => shard,
+        };
+        out.send(own, shard, Mail::Answer { origin, result });
+    }
+
+    /// One of the things that a deletion waits for is over.
+    fn deleted_in_part(&mut self, own: ShardId, number: u64, out: &mut Outbox) {
+        if let Some(origin) = self.deletions.one_less(number) {
+            self.answer(own, origin, Ok(None), out);
+        }
     }
 
     /// Has whoever asked for a deletion wait until all that follows from it is over.
-    pub(crate) fn defer(&mut self, origin: Origin, aftermath: Aftermath) {
+    fn defer(&mut self, origin: Origin, aftermath: Aftermath) {
         let number = self.deletions.add(origin);
         if aftermath.goes_in_slices {
             self.deletions.wait_for_slices(number);
@@ -244,7 +316,8 @@ impl Definitions {
     }
 
     /// Whether somebody waits for a deletion.
-    pub(crate) fn has_deletions(&self) -> bool {
+    #[must_use]
+    pub fn has_deletions(&self) -> bool {
         !self.deletions.is_empty()
     }
 
@@ -262,19 +335,17 @@ impl Definitions {
     /// A slice of a deletion went, perhaps its last. These exchanges delete themselves by that.
     pub(crate) fn sliced(
         &mut self,
+        own: ShardId,
         number: u64,
         exchanges: Vec<(VhostId, Box<str>)>,
         is_over: bool,
+        out: &mut Outbox,
     ) {
         self.deletions.request(number, exchanges, &mut self.waiting);
         if is_over {
             self.deletions.end_slices();
+            self.deleted_in_part(own, number, out);
         }
-    }
-
-    /// One of the things that a deletion waits for is over. Whoever has to hear that it was the last.
-    pub(crate) fn one_less(&mut self, number: u64) -> Option<Origin> {
-        self.deletions.one_less(number)
     }
 
     /// Whether another request may be decided now.
@@ -329,7 +400,8 @@ impl Definitions {
     }
 
     /// The file of the log that could not be written or synced.
-    pub(crate) fn failure(&self) -> Option<(File, DiskError)> {
+    #[must_use]
+    pub fn failure(&self) -> Option<(File, DiskError)> {
         self.log.as_ref()?.failure()
     }
 

@@ -2,10 +2,9 @@
 
 mod row;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, Now, Pool, Position, QueueId, ShardId, Slab};
+use lepus_base::{Body, Now, Pool, Position, QueueId, ShardId};
 use lepus_store::LaneSlot;
 
 use crate::channel::WaitsFor;
@@ -81,7 +80,7 @@ pub fn deliver(
             global.in_flight += 1;
         }
         if channel.unacked.take_resized() {
-            connection.weigh_channel(arrival.consumer.channel);
+            connection.account_channel(arrival.consumer.channel);
         }
     }
     counters.redelivered += u64::from(delivery.redelivered);
@@ -121,7 +120,7 @@ pub fn deliver(
 }
 
 /// The rest of a shard, as one of its queues sees it.
-pub struct QueueSink<'a> {
+pub struct QueuePort<'a> {
     /// Bodies, counters, limits.
     pub shard: &'a mut Shard,
     /// The connections.
@@ -145,29 +144,28 @@ pub struct QueueSink<'a> {
 }
 
 /// The ways out of a shard, beside the pool from which a message may come.
-struct Ways<'a> {
+struct DeliveryRoute<'a> {
     shard: ShardId,
     near: &'a [bool],
-    connections: &'a mut Slab<Box<Connection>>,
+    connections: &'a mut Connections,
     counters: &'a mut Counters,
     remote: &'a mut Remote,
     out: &'a mut Outbox,
 }
 
-impl<'a> Ways<'a> {
+impl<'a> DeliveryRoute<'a> {
     #[inline(always)]
     fn new(
         shard: &'a mut Shard,
         connections: &'a mut Connections,
         remote: &'a mut Remote,
         out: &'a mut Outbox,
-    ) -> (Ways<'a>, &'a Pool) {
+    ) -> (DeliveryRoute<'a>, &'a Pool) {
         let Shard { id, near, counters, pool, .. } = shard;
-        let connections = &mut connections.all;
-        (Ways { shard: *id, near, connections, counters, remote, out }, pool)
+        (DeliveryRoute { shard: *id, near, connections, counters, remote, out }, pool)
     }
 
-    /// [`Ways::send`] where it is not the shortest path that counts.
+    /// [`DeliveryRoute::send`] where it is not the shortest path that counts.
     #[inline(never)]
     fn send_apart(
         &mut self,
@@ -196,7 +194,7 @@ impl<'a> Ways<'a> {
         if consumer.shard == self.shard {
             self.counters.delivered_local += 1;
             let slot = consumer.connection_slot;
-            let Some(connection) = self.connections.get_mut(slot as usize) else { return false };
+            let Some(connection) = self.connections.get_mut(slot) else { return false };
             let arrival = Arrival {
                 queue,
                 queue_slot,
@@ -244,7 +242,7 @@ pub fn is_near(near: &[bool], shard: ShardId) -> bool {
     near.get(shard.index()).copied().unwrap_or(true)
 }
 
-impl QueueSink<'_> {
+impl QueuePort<'_> {
     /// Sends a message straight from the log's memory.
     fn deliver_logged(
         &mut self,
@@ -262,13 +260,15 @@ impl QueueSink<'_> {
             Err(_) => return Sent::Lost,
         };
         if view.body.len() < LARGE_BODY_BYTES_MIN {
-            let (mut ways, pool) = Ways::new(self.shard, self.connections, self.remote, self.out);
+            let (mut ways, pool) =
+                DeliveryRoute::new(self.shard, self.connections, self.remote, self.out);
             ways.send_apart(from, consumer, delivery, &view, None, pool);
             return Sent::Done;
         }
         // A large one is kept in the pool while the socket takes it.
         let body = view.pack(&mut self.shard.pool);
-        let (mut ways, pool) = Ways::new(self.shard, self.connections, self.remote, self.out);
+        let (mut ways, pool) =
+            DeliveryRoute::new(self.shard, self.connections, self.remote, self.out);
         let view = MessageView::unpack(pool.get(body));
         if !ways.send_apart(from, consumer, delivery, &view, Some(body), pool) {
             self.shard.pool.release(body);
@@ -280,8 +280,8 @@ impl QueueSink<'_> {
     fn may_deliver_local(&mut self, consumer: &Consumer) -> bool {
         let window = self.shard.limits.send_window_bytes;
         let unacked_max = self.shard.limits.unacked_per_channel_max as usize;
-        let slot = consumer.connection_slot as usize;
-        let Some(connection) = self.connections.all.get_mut(slot) else { return false };
+        let slot = consumer.connection_slot;
+        let Some(connection) = self.connections.get_mut(slot) else { return false };
         if connection.id != consumer.key.connection || connection.gone || connection.end.is_some() {
             return false;
         }
@@ -341,7 +341,7 @@ impl QueueSink<'_> {
     }
 }
 
-impl Sink for QueueSink<'_> {
+impl Sink for QueuePort<'_> {
     type Log<'a>
         = Backlog<'a>
     where
@@ -365,7 +365,8 @@ impl Sink for QueueSink<'_> {
             return self.deliver_logged(consumer, delivery, position, bytes);
         }
         let from = (self.queue, self.queue_slot);
-        let (mut ways, pool) = Ways::new(self.shard, self.connections, self.remote, self.out);
+        let (mut ways, pool) =
+            DeliveryRoute::new(self.shard, self.connections, self.remote, self.out);
         let unpacked;
         let (view, stored) = match content {
             Content::Stored(body) => {

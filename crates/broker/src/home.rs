@@ -98,12 +98,12 @@ impl Home {
     pub(crate) fn note(&mut self, slot: u32, shard: &mut Shard) {
         if !self.is_unweighed {
             self.is_unweighed = true;
-            shard.unweighed.push(slot);
+            shard.uncounted.push(slot);
         }
     }
 
     /// Brings the shard's sums up to date with what it holds.
-    pub(crate) fn weigh(&mut self, shard: &mut Shard) {
+    pub(crate) fn account_memory(&mut self, shard: &mut Shard) {
         (self.is_unweighed, self.was_used) = (false, true);
         let bytes = self.memory_bytes();
         shard.queue_bytes = shard.queue_bytes + bytes - self.counted_bytes;
@@ -126,7 +126,7 @@ impl Home {
         }
         let had = self.counted_bytes;
         self.queue.apply(now, command::Trim {}, &mut NoSink);
-        self.weigh(shard);
+        self.account_memory(shard);
         self.has_spare = false;
         Some(had)
     }

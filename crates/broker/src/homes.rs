@@ -10,6 +10,7 @@ pub(crate) mod delayed;
 pub(crate) mod fanout;
 pub(crate) mod journal;
 pub(crate) mod lifecycle;
+pub(crate) mod mail;
 pub(crate) mod memory;
 pub(crate) mod migrations;
 pub(crate) mod parcels;
@@ -23,7 +24,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use lepus_base::{HashState, Places, QueueId, ShardId, Slab};
+use lepus_base::{ConnectionId, HashState, Instant, Places, Position, QueueId, ShardId, Slab};
 
 use crate::channel::Target;
 use crate::dead_letter::DeadLetters;
@@ -34,11 +35,12 @@ use crate::ends::Ends;
 use crate::home::Home;
 use crate::idle_tables::IdleTables;
 use crate::mail::{ChannelRef, Reply};
-use crate::migration::Migrations;
+use crate::migration::{Migrations, Rest};
 use crate::oldest::OldestSearch;
+use crate::owner::Owner;
 use crate::postponed::Line;
 use crate::publish::Put;
-use crate::queue::{Orphans, Recorder};
+use crate::queue::{Orphans, Queue, Recorder};
 use crate::remote::Remote;
 use crate::traffic::QueueLooks;
 use crate::working::Working;
@@ -49,43 +51,43 @@ pub(crate) use side::HomeSide;
 #[derive(Debug)]
 pub struct Homes {
     /// The queues by slot.
-    pub(crate) queues: Slab<Home>,
+    queues: Slab<Home>,
     /// Slots by the queues' ids.
-    pub(crate) slots: Places,
+    slots: Places,
     /// Consumers on other shards.
-    pub remote: Remote,
+    remote: Remote,
     /// Messages on their way to a dead-letter exchange.
-    pub dead_letters: DeadLetters,
+    dead_letters: DeadLetters,
     /// What delayed exchanges hold back.
-    pub(crate) delayed: Delayed,
+    delayed: Delayed,
     /// Mail that waits for room in the log.
-    pub(crate) postponed: Line,
+    postponed: Line,
     /// Queues on their way to other shards.
-    pub(crate) migrations: Migrations,
+    migrations: Migrations,
     /// Queues with work left.
-    pub(crate) working: Working,
+    working: Working,
     /// Tables of queues that may have spare room.
-    pub(crate) idle_tables: IdleTables,
+    idle_tables: IdleTables,
     /// Who waits until the bindings of queues that were deleted here are gone, too.
-    pub(crate) leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
+    leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
     /// Consumers of queues that are gone, who are told in slices.
-    pub(crate) orphans: Ends<(QueueId, Orphans)>,
+    orphans: Ends<(QueueId, Orphans)>,
     /// Looks for what keeps the logs' oldest segments.
-    pub(crate) oldest: OldestSearch,
+    oldest: OldestSearch,
     /// What [`crate::Broker::queue_traffic`] saw last.
-    pub(crate) queue_looks: QueueLooks,
+    queue_looks: QueueLooks,
     /// Transient queues for which somebody waits for room in a log only because there is little memory.
-    pub(crate) spilling: BTreeSet<QueueId>,
+    spilling: BTreeSet<QueueId>,
     /// Takes down what happens to new queues, in tests.
-    pub(crate) recorder: Option<Arc<dyn Recorder>>,
+    recorder: Option<Arc<dyn Recorder>>,
     /// Queues that get the message that is being logged.
-    pub(crate) puts: Vec<Put>,
+    puts: Vec<Put>,
     /// Where the message that is being published stands in the mail to each shard.
-    pub(crate) packed: Vec<(ShardId, Range<u32>)>,
+    packed: Vec<(ShardId, Range<u32>)>,
     /// The queues of a message that came by mail, to be used again.
-    pub(crate) mailed_targets: Vec<Target>,
+    mailed_targets: Vec<Target>,
     /// Deliveries of a row of publishes; empty between rows.
-    pub(crate) noted: Vec<Noted>,
+    noted: Vec<Noted>,
 }
 
 impl Homes {
@@ -113,6 +115,160 @@ impl Homes {
             mailed_targets: Vec::new(),
             noted: Vec::new(),
         }
+    }
+
+    /// How many queues there are.
+    pub(crate) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Slots, those that are free included.
+    pub(crate) fn capacity(&self) -> usize {
+        self.queues.capacity()
+    }
+
+    /// All homes, with their slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Home)> {
+        self.queues.iter().map(|(slot, home)| (slot as u32, home))
+    }
+
+    /// The home in this slot.
+    pub(crate) fn get(&self, slot: u32) -> Option<&Home> {
+        self.queues.get(slot as usize)
+    }
+
+    /// The queues, with their ids.
+    pub fn queues(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+        self.iter().map(|(_, home)| (home.id, &home.queue))
+    }
+
+    /// The home of the queue with this id, if it is here.
+    pub(crate) fn find(&self, queue: QueueId) -> Option<&Home> {
+        self.get(self.slot_of(queue, u32::MAX)?)
+    }
+
+    /// Has the commands of queues that are made here from now on written down, for tests.
+    pub fn record_to(&mut self, recorder: Arc<dyn Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Consumers on other shards of queues on this one.
+    #[must_use]
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// Messages on their way to a dead-letter exchange.
+    #[must_use]
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.dead_letters
+    }
+
+    /// A connection of another shard gets nothing any more from here, for now: what room it has is not known.
+    pub(crate) fn forget_window(&mut self, connection: ConnectionId) {
+        self.remote.windows.remove(&connection);
+    }
+
+    /// How many messages delayed exchanges hold back here.
+    pub(crate) fn delayed(&self) -> usize {
+        self.delayed.len()
+    }
+
+    /// How many of them are in memory.
+    #[must_use]
+    pub fn delayed_in_memory(&self) -> usize {
+        self.delayed.pooled()
+    }
+
+    /// The delivery that pins the logs' oldest segment, as it was found last: where its message is, and of which
+    /// queue.
+    pub(crate) fn oldest(&self) -> Option<(Position, QueueId)> {
+        self.oldest.found()
+    }
+
+    /// Whether some queue is on its way, as far as is known here.
+    #[must_use]
+    pub fn has_migrations(&self) -> bool {
+        self.migrations.is_any_on_its_way()
+    }
+
+    /// What waits here for this queue, if that is on its way, as far as is known here.
+    pub(crate) fn rests(&self, queue: QueueId) -> Option<&Rest> {
+        self.migrations.rests(queue)
+    }
+
+    /// A queue is on its way no more: what waited here for it.
+    pub(crate) fn end_rest(&mut self, queue: QueueId) -> Option<Rest> {
+        self.migrations.end_rest(queue)
+    }
+
+    /// Whether this queue is about to leave.
+    pub(crate) fn leaves(&self, queue: QueueId) -> bool {
+        self.migrations.leaves(queue)
+    }
+
+    /// Whether somebody waits until the bindings of a queue are gone that was deleted here.
+    #[must_use]
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Whether mail waits here for a queue that is to come.
+    pub(crate) fn awaits_arrivals_in_vain(&self) -> bool {
+        self.postponed.awaits_arrivals() && !self.migrations.expects_any()
+    }
+
+    /// The earliest moment at which something of them is due that has no timer of its own.
+    pub(crate) fn next_timeout(&self) -> Instant {
+        self.migrations.next_timeout().min(self.delayed.next_timeout())
+    }
+
+    /// Bytes of tables that are not counted queue by queue.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.slots.memory_bytes()
+            + self.idle_tables.memory_bytes()
+            + self.postponed.memory_bytes()
+            + self.spilling.len() * size_of::<QueueId>()
+            + self.remote.memory_bytes()
+            + self.dead_letters.memory_bytes()
+    }
+
+    /// Bytes of what is known here of messages in the logs, beside the queues.
+    pub(crate) fn log_bytes(&self) -> usize {
+        self.dead_letters.ledger_bytes() + self.delayed.memory_bytes()
+    }
+
+    /// Bytes of the queues, deleted ones included, by a walk over all.
+    pub(crate) fn queue_bytes_by_walk(&self) -> usize {
+        let homes: usize = self.iter().map(|(_, home)| home.memory_bytes()).sum();
+        homes + self.working.deleted_bytes()
+    }
+
+    /// Those that may have work, owe something or hold mail: see [`Owner`].
+    pub(crate) fn owners(&self) -> [&dyn Owner; 7] {
+        // A field that is added is named here, too: so no question forgets it.
+        let Homes {
+            queues: _,
+            slots: _,
+            remote: _,
+            dead_letters,
+            delayed,
+            postponed,
+            migrations,
+            working,
+            idle_tables: _,
+            leaving: _,
+            orphans,
+            oldest,
+            queue_looks: _,
+            spilling: _,
+            recorder: _,
+            puts: _,
+            packed: _,
+            mailed_targets: _,
+            noted: _,
+        } = self;
+        [postponed, oldest, delayed, working, orphans, migrations, dead_letters]
     }
 
     /// Where a queue of this shard is.

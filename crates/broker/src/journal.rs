@@ -86,7 +86,7 @@ pub struct Log {
     wants: bool,
     /// Who has a read under way, and who may begin one after them.
     readers: BTreeSet<(Position, Reader)>,
-    hungry: VecDeque<Reader>,
+    waiting_readers: VecDeque<Reader>,
     /// Who waits for an index page.
     awaited: BTreeMap<LaneSlot, Reader>,
     has_work: bool,
@@ -182,7 +182,7 @@ impl Journal {
                 joins: false,
                 wants: false,
                 readers: BTreeSet::new(),
-                hungry: VecDeque::new(),
+                waiting_readers: VecDeque::new(),
                 awaited: BTreeMap::new(),
                 has_work: true,
                 is_short: false,
@@ -227,7 +227,10 @@ impl Journal {
     pub(crate) fn has_reader(&self, id: QueueId) -> bool {
         self.logs.iter().any(|log| {
             let reads = log.readers.iter().map(|(_, reader)| reader);
-            reads.chain(&log.hungry).chain(log.awaited.values()).any(|reader| reader.1 == id)
+            reads
+                .chain(&log.waiting_readers)
+                .chain(log.awaited.values())
+                .any(|reader| reader.1 == id)
         })
     }
 

@@ -1,18 +1,18 @@
 //! What there is on a shard, listed in parts.
 
 use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use lepus_base::{ShardId, Slab, VhostId};
+use lepus_base::{ShardId, VhostId};
 
 use crate::connection::Connection;
+use crate::connections::Connections;
 use crate::directory::{
     BindingInfo, Directory, ExchangeInfo, Permission, TopicPermission, User, VhostInfo,
 };
 use crate::held::{Held, OfQueue};
-use crate::home::Home;
+use crate::homes::Homes;
 use crate::journal::OldestDelivery;
 use crate::query::{
     Answer, BindingRow, ConnectionRow, ExchangeRow, NAMES_MAX, Names, Oldest, PLACES_MAX, Page,
@@ -40,9 +40,9 @@ impl Names {
 pub(crate) struct Lists<'a> {
     pub(crate) shard: ShardId,
     /// Queues by place.
-    pub(crate) homes: &'a Slab<Home>,
+    pub(crate) homes: &'a Homes,
     /// Connections by place.
-    pub(crate) connections: &'a Slab<Box<Connection>>,
+    pub(crate) connections: &'a Connections,
     pub(crate) directory: &'a Directory,
 }
 
@@ -100,10 +100,10 @@ impl<'a> Lists<'a> {
     /// What queues and connections hold, by a walk over all of them.
     pub(crate) fn held(&self) -> Held {
         let mut walked = Held::default();
-        for (_, home) in self.homes {
+        for (_, home) in self.homes.iter() {
             walked.adjust(OfQueue::default(), OfQueue::of(&home.queue));
         }
-        for (_, connection) in self.connections {
+        for (_, connection) in self.connections.iter() {
             walked.channels += connection.open_channels().count() as u64;
             walked.publishers += u64::from(connection.publishes);
         }
@@ -120,7 +120,7 @@ impl<'a> Lists<'a> {
     fn queues(&self, vhost: VhostId, page: Page) -> Part<QueueRow, usize> {
         let (first, limit, next) = page.of(self.homes.capacity());
         let rows = (first..first + limit).filter_map(|place| {
-            let home = self.homes.get(place)?;
+            let home = self.homes.get(place as u32)?;
             let info = self.directory.queue_by_id(home.id).filter(|info| info.vhost == vhost)?;
             Some(QueueRow {
                 id: home.id,
@@ -141,7 +141,7 @@ impl<'a> Lists<'a> {
     fn connections(&self, page: Page) -> Part<ConnectionRow, usize> {
         let (first, limit, next) = page.of(self.connections.capacity());
         let rows = (first..first + limit).filter_map(|place| {
-            let connection: &Connection = self.connections.get(place)?;
+            let connection: &Connection = self.connections.get(place as u32)?;
             Some(ConnectionRow {
                 id: connection.id,
                 peer: connection.peer.address.clone(),

@@ -587,6 +587,76 @@ pub enum Mail {
     },
 }
 
+/// Who of a shard takes mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addressee {
+    /// The homes of queues, of messages for them.
+    Queues,
+    /// The homes of queues.
+    Homes,
+    /// The sessions.
+    Sessions,
+    /// What all share.
+    Shard,
+    /// Whoever orders the directory's changes.
+    Directory,
+    /// What waits for a queue that was on its way.
+    Rest,
+}
+
+impl Mail {
+    /// Who takes it.
+    pub(crate) fn addressee(&self) -> Addressee {
+        match self {
+            Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => Addressee::Queues,
+            Mail::Enqueued { to, .. } if to.connection == LETTERS_CONNECTION => Addressee::Homes,
+            Mail::Answer { origin: Origin::Home { .. } | Origin::Migration { .. }, .. } => {
+                Addressee::Homes
+            }
+            Mail::Fanned { .. }
+            | Mail::Command { .. }
+            | Mail::GiveUp { .. }
+            | Mail::Settle { .. }
+            | Mail::Hold { .. }
+            | Mail::Window { .. }
+            | Mail::GrantCredit { .. }
+            | Mail::Govern { .. }
+            | Mail::DetachConsumers { .. }
+            | Mail::ConnectionStays { .. }
+            | Mail::ConnectionGone(_)
+            | Mail::QueueLeaves { .. }
+            | Mail::QueueQuiet { .. }
+            | Mail::QueueUndecided { .. }
+            | Mail::QueueArrives { .. } => Addressee::Homes,
+            Mail::ExpectReports { .. }
+            | Mail::Enqueued { .. }
+            | Mail::Reply { .. }
+            | Mail::PublishesWait { .. }
+            | Mail::Deliver { .. }
+            | Mail::DeliverReply { .. }
+            | Mail::ReturnReply { .. }
+            | Mail::FindReplyConsumer { .. }
+            | Mail::ConsumerCancelled { .. }
+            | Mail::WantCredit { .. }
+            | Mail::ReturnCredit { .. }
+            | Mail::Answer { .. }
+            | Mail::MoveBarrier { .. }
+            | Mail::MovePassed { .. }
+            | Mail::ConsumersDetached { .. }
+            | Mail::ConnectionCounted { .. }
+            | Mail::ChannelsCounted { .. }
+            | Mail::CloseConnection { .. } => Addressee::Sessions,
+            Mail::Short(_)
+            | Mail::LogLags(_)
+            | Mail::WantMemory { .. }
+            | Mail::ReturnMemory { .. }
+            | Mail::MemoryLent { .. } => Addressee::Shard,
+            Mail::Ask { .. } => Addressee::Directory,
+            Mail::QueueStays { .. } => Addressee::Rest,
+        }
+    }
+}
+
 /// Room for bytes of messages that an emptied batch keeps for the next one: between each two shards some
 /// batches are under way.
 const KEPT_BYTES_MAX: usize = 128 << 10;

@@ -78,6 +78,13 @@ impl Outbox {
         }
     }
 
+    /// A change of the directory goes to all other shards, in order.
+    pub(crate) fn tell_change(&mut self, change: Change) {
+        if self.mail.shards() > 1 {
+            self.changes.push(Arc::new(change));
+        }
+    }
+
     /// Says something to all shards but the own one.
     pub(crate) fn tell_others(&mut self, own: ShardId, mail: impl Fn() -> Mail) {
         for shard in (0..self.mail.shards()).filter(|&shard| shard != own.index()) {

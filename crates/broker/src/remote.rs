@@ -55,6 +55,11 @@ impl Remote {
         }
     }
 
+    /// Bytes of its tables.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.consumers.allocation_size() + self.windows.allocation_size()
+    }
+
     /// A consumer on another shard waits until mail has room, behind those that do so, too.
     pub(crate) fn wait_for_mail(
         &mut self,

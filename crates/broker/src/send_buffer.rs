@@ -253,7 +253,7 @@ impl SendBuffer {
     /// Whether it takes memory worth giving back.
     #[inline]
     #[must_use]
-    pub fn is_spacious(&self) -> bool {
+    pub fn is_trimmable(&self) -> bool {
         self.bytes.capacity() > SMALL_BYTES
     }
 

@@ -115,7 +115,7 @@ impl Settling {
     }
 
     /// Brings the shard's sum up to date with what is left of it.
-    pub(crate) fn weigh(&mut self, is_done: bool, sum: &mut usize) {
+    pub(crate) fn account_memory(&mut self, is_done: bool, sum: &mut usize) {
         let bytes = if is_done { 0 } else { self.memory_bytes() };
         *sum = *sum + bytes - self.counted_bytes;
         self.counted_bytes = bytes;

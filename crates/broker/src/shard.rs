@@ -22,7 +22,7 @@ use crate::mail::Step;
 use crate::mail::{ChannelRef, Mail, Origin, Receipt, Reply, report};
 use crate::outbox::Outbox;
 use crate::outbox::Severity;
-use crate::owner::Conditions;
+use crate::owner::{Conditions, Owner};
 use crate::routing_keys::RoutingKeys;
 use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
@@ -92,7 +92,7 @@ pub struct Shard {
     /// Bytes of the tables of this shard's queues, as far as they were counted.
     pub queue_bytes: usize,
     /// Queues whose tables are counted anew at the end of the cycle.
-    pub unweighed: Vec<u32>,
+    pub uncounted: Vec<u32>,
     /// Bytes of what is done in slices.
     pub job_bytes: usize,
     /// Bytes of the shard's other tables, at the end of the last cycle.
@@ -136,7 +136,7 @@ impl Shard {
             log_bytes: 0,
             resting_bytes: 0,
             queue_bytes: 0,
-            unweighed: Vec::new(),
+            uncounted: Vec::new(),
             job_bytes: 0,
             table_bytes: 0,
             mail_bytes: 0,
@@ -301,6 +301,74 @@ impl Shard {
         }
     }
 
+    /// Whether so much was done for what was received in this turn that no more is to be read before
+    /// [`flush`](crate::Broker::flush): what came already waits, and is asked for again then.
+    #[must_use]
+    pub fn has_read_enough(&self) -> bool {
+        self.effort.has_read_before()
+    }
+
+    /// Whether so much was done for mail of other shards, before anything was read in this turn, that the rest
+    /// is to wait for the next one.
+    #[must_use]
+    pub fn has_taken_enough_mail(&self) -> bool {
+        self.effort.is_used_up()
+    }
+
+    /// How many queues were looked at, so far, to find out what room in the logs a message needs that found none at
+    /// first. In a turn there are few of them, however many messages wait.
+    #[must_use]
+    pub fn looked_for_room(&self) -> u64 {
+        self.effort.looked_for_room()
+    }
+
+    /// What another shard tells of what it has and what it lacks.
+    pub(crate) fn mail(&mut self, from: ShardId, mail: Mail, out: &mut Outbox) {
+        match mail {
+            Mail::Short(shortage) => self.backpressure.set_shortage_of(from, shortage),
+            Mail::LogLags(lags) => self.backpressure.set_log_late_of(from, lags),
+            Mail::WantMemory { bytes } => self.memory_wanted(from, bytes, out),
+            Mail::ReturnMemory { bytes } => self.memory_returned(from, bytes, out),
+            Mail::MemoryLent { bytes, left } => self.loan.take(bytes, left),
+            other => panic!("{other:?} is not between shards"),
+        }
+    }
+
+    /// So many bytes of this shard's mail are on their way to others, or as emptied batches back.
+    pub fn note_mail_on_its_way(&mut self, bytes: usize) {
+        self.mail_bytes = bytes;
+    }
+
+    /// What the broker was started with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Who lends memory; on shard 0 where there are several.
+    #[must_use]
+    pub fn lender(&self) -> Option<&Lender> {
+        self.lender.as_ref()
+    }
+
+    /// Whether publishers are blocked because memory is short.
+    #[must_use]
+    pub fn is_short_of_memory(&self) -> bool {
+        self.backpressure.is_memory_short()
+    }
+
+    /// Whether connections that have not opened a vhost hold more memory than they may: then some
+    /// of them have to give way.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.entering_bytes > self.limits.entering_bytes_max()
+    }
+
+    /// Those that may have work, owe something or hold mail: see [`Owner`].
+    pub(crate) fn owners(&self) -> [&dyn Owner; 3] {
+        [&self.jobs, &self.backpressure, self]
+    }
+
     /// How many other shards there are.
     pub(crate) fn others(&self) -> u32 {
         u32::from(self.settings.shards) - 1
@@ -350,5 +418,12 @@ impl Shard {
     #[inline]
     pub(crate) fn is_short_of_anything(&self, journal: &Journal) -> bool {
         journal.is_short() || journal.is_behind() || self.backpressure.is_short_elsewhere()
+    }
+}
+
+/// Its pool, which is made smaller in slices.
+impl Owner for Shard {
+    fn has_work(&self, _: &Conditions<'_>) -> bool {
+        self.must_compact()
     }
 }

@@ -97,17 +97,21 @@ pub fn start(
     disk: Option<&mut impl StartDisk>,
     out: &mut Outbox,
 ) -> Result<Found, StartError> {
-    let shards = broker.settings().shards;
+    let shards = broker.shard.settings().shards;
     // Nobody is connected: what it causes concerns this shard alone.
-    broker.begin_with(now, directory, &mut Outbox::new(shards));
+    assert!(broker.directory.object_count() == 0, "nothing was declared before");
+    let limits = &broker.shard.settings().limits;
+    broker.directory = directory;
+    broker.directory.settle(limits.capacity, limits.bindings_at_once);
+    broker.home().make_homes(now, &mut Outbox::new(shards));
     if let Some(log) = definitions {
-        broker.take_definitions_log(log);
+        broker.definitions.take_log(log);
     }
     if let Some(disk) = disk {
         read_logs(broker, disk, out)?;
     }
-    let mut found = Found { unclean: broker.log_figures().unclean, ..Found::default() };
-    for (_, queue) in broker.queues() {
+    let mut found = Found { unclean: broker.journal.figures().unclean, ..Found::default() };
+    for (_, queue) in broker.homes.queues() {
         found.queues += 1;
         found.messages += queue.ready();
     }
@@ -120,7 +124,7 @@ fn read_logs(
     disk: &mut impl StartDisk,
     out: &mut Outbox,
 ) -> Result<(), StartError> {
-    broker.open_stores(disk.now(), out);
+    broker.home().open_stores(disk.now(), out);
     let mut cycles = 0;
     while !out.disk.list.is_empty() {
         while !out.disk.list.is_empty() {
@@ -129,7 +133,7 @@ fn read_logs(
                 let completion = disk.run(operation);
                 broker.disk_done(disk.now(), log, completion, out);
             }
-            if let Recovery::Refused(refused) = broker.recovery() {
+            if let Recovery::Refused(refused) = broker.journal.recovery() {
                 return Err(StartError::Refused(refused));
             }
         }
@@ -139,11 +143,11 @@ fn read_logs(
             broker.flush(disk.now(), out);
         }
     }
-    if broker.recovery() != Recovery::Ready {
+    if broker.journal.recovery() != Recovery::Ready {
         return Err(StartError::Unfinished);
     }
-    let empty = broker.empty_logs();
-    broker.give_up_logs(&empty);
+    let empty = broker.view().empty_logs();
+    broker.journal.give_up(&empty);
     for log in empty {
         disk.remove(log);
     }

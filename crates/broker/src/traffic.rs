@@ -50,7 +50,7 @@ impl Traffic {
 
 /// A connection that published, or got something from another shard, since the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Talk {
+pub struct ConnectionTraffic {
     /// The connection.
     pub connection: ConnectionId,
     /// Whether it could go to another shard once it is quiet, see [`move_connection`](crate::Broker::move_connection): to

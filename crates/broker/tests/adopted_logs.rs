@@ -128,7 +128,7 @@ fn a_log_in_which_nothing_is_and_that_no_queue_names_is_not_needed() {
 #[test]
 fn a_log_of_which_a_segment_is_kept_for_damage_is_needed() {
     let (world, _, other) = one_of_two(StoreOptions::default());
-    let empty = |world: &World| world.broker(0, |broker| broker.empty_logs());
+    let empty = |world: &World| world.broker(0, |broker| broker.view().empty_logs());
     let channel = world.channel(0);
     for number in 0..4 {
         channel.publish_with("", &other, &persistent(), format!("number {number}, and more"));
@@ -152,7 +152,7 @@ fn a_log_of_which_a_segment_is_kept_for_damage_is_needed() {
     // The start before has told of the damage, this one meets none.
     world.start_again(1);
     assert_eq!(empty(&world), []);
-    let kept: usize = world.broker(0, |broker| broker.log_figures().damaged_segments);
+    let kept: usize = world.broker(0, |broker| broker.journal.figures().damaged_segments);
     assert_eq!(kept, 1);
 }
 

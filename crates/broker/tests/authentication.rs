@@ -163,7 +163,7 @@ fn a_client_may_name_its_connection() {
     let options = ClientOptions { properties, heartbeat: 0, ..Default::default() };
     assert!(world.connect_with(0, options).is_open());
     let name = world.broker(0, |broker| {
-        let (_, connection) = broker.connections.all.iter().next().unwrap();
+        let (_, connection) = broker.connections.iter().next().unwrap();
         let name = connection.client_properties().get("connection_name");
         name.and_then(|name| name.as_text()).map(str::to_owned)
     });
@@ -232,7 +232,7 @@ fn a_vhost_may_limit_its_connections() {
         let limits = VhostLimits { connections_max: Some(2), ..VhostLimits::default() };
         let vhost = VhostRef::Name("v".into());
         world.request(Request::SetVhostLimits { vhost, limits }).unwrap();
-        let last = world.broker(0, |broker| broker.settings().shards) - 1;
+        let last = world.broker(0, |broker| broker.shard.settings().shards) - 1;
         let connect = |shard| world.connect_with(shard, World::login("guest", "guest", "v"));
         let (one, two) = (connect(0), connect(last));
         assert!(one.is_open() && two.is_open());
@@ -261,7 +261,7 @@ fn a_user_may_have_no_more_connections_than_the_limit() {
         world.permit("ann", "/", ".*", ".*", ".*");
         let limits = UserLimits { connections_max: Some(1), ..UserLimits::default() };
         world.request(Request::SetUserLimits { name: "ann".into(), limits }).unwrap();
-        let last = world.broker(0, |broker| broker.settings().shards) - 1;
+        let last = world.broker(0, |broker| broker.shard.settings().shards) - 1;
         let connect = |shard| world.connect_with(shard, World::login("ann", "secret", "/"));
         let one = connect(last);
         assert!(one.is_open());

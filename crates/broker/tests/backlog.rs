@@ -131,7 +131,7 @@ fn a_backlog_costs_disk_and_no_memory() {
     }
     world.broker(0, |broker| {
         assert!(broker.shard.pool.is_empty());
-        let figures = broker.log_figures();
+        let figures = broker.journal.figures();
         assert!(figures.window_entries <= 2 * 1_024, "{figures:?}");
         assert!(figures.memory_bytes < 1 << 20, "{figures:?}");
         assert!(figures.log_bytes > 5_000_000, "{figures:?}");
@@ -342,7 +342,7 @@ fn an_old_unacknowledged_message_is_named() {
     durable(&channel, "q");
     publish_confirmed(&channel, "q", 0..1);
     assert!(channel.get("q").is_some());
-    let id = world.broker(0, |broker| broker.queues().next().map(|(id, _)| id));
+    let id = world.broker(0, |broker| broker.homes.queues().next().map(|(id, _)| id));
     durable(&channel, "busy");
     for _ in 0..5 {
         publish_confirmed(&channel, "busy", 0..MANY);
@@ -352,7 +352,7 @@ fn an_old_unacknowledged_message_is_named() {
     // It is looked for twice a minute.
     world.advance(31_000);
     let now = world.now();
-    let oldest = world.broker(0, |broker| broker.oldest_delivery(now));
+    let oldest = world.broker(0, |broker| broker.view().oldest_delivery(now));
     let oldest = oldest.expect("a delivery");
     assert_eq!(Some(oldest.queue), id);
     assert!(oldest.segments > 1);
@@ -445,7 +445,7 @@ fn a_purge_of_many_messages_does_not_go_over_very_many_that_are_not_acknowledged
             });
             publish(HELD + MANY..HELD + MANY + 100);
             world.advance(5_000);
-            let log_bytes = || world.broker(0, |broker| broker.log_figures().log_bytes);
+            let log_bytes = || world.broker(0, |broker| broker.journal.figures().log_bytes);
             let before = log_bytes();
             let ready = world.queue("q").ready;
             assert!(ready > u64::from(MANY));

@@ -27,7 +27,7 @@ fn largest_fall(world: &World, figure: impl Fn() -> usize) -> usize {
 fn unacked(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.connections.all.iter().flat_map(|(_, one)| one.open_channels());
+            let all = broker.connections.iter().flat_map(|(_, one)| one.open_channels());
             all.map(|channel| channel.unacked.len()).sum::<usize>()
         })
     };
@@ -209,7 +209,7 @@ fn queues_rest_and_go_on_in_slices_while_deliveries_of_very_many_come_back() {
         let resting = || {
             let of = |shard| {
                 world.broker(shard, |broker| {
-                    broker.queues().filter(|(_, queue)| queue.is_held()).count()
+                    broker.homes.queues().filter(|(_, queue)| queue.is_held()).count()
                 })
             };
             (0..world.shards()).map(of).sum::<usize>()
@@ -226,7 +226,7 @@ fn queues_rest_and_go_on_in_slices_while_deliveries_of_very_many_come_back() {
         assert!(most <= TURN_MAX, "{most} queues in one turn, {shards} shards");
         assert_eq!(before, 0);
         let of = |shard| {
-            world.broker(shard, |broker| broker.queues().map(|(_, q)| q.ready()).sum::<u64>())
+            world.broker(shard, |broker| broker.homes.queues().map(|(_, q)| q.ready()).sum::<u64>())
         };
         assert_eq!((0..shards).map(of).sum::<u64>(), QUEUES as u64);
         assert_eq!(world.leaks(), [""; 0]);
@@ -237,7 +237,7 @@ fn queues_rest_and_go_on_in_slices_while_deliveries_of_very_many_come_back() {
 fn consumers(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            broker.queues().map(|(_, queue)| queue.consumer_count() as usize).sum::<usize>()
+            broker.homes.queues().map(|(_, queue)| queue.consumer_count() as usize).sum::<usize>()
         })
     };
     (0..world.shards()).map(of).sum()
@@ -247,7 +247,7 @@ fn consumers(world: &World) -> usize {
 fn subscriptions(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.connections.all.iter().flat_map(|(_, one)| one.open_channels());
+            let all = broker.connections.iter().flat_map(|(_, one)| one.open_channels());
             let known = all.filter_map(|channel| channel.subscriptions.as_ref());
             known.map(|all| all.by_number.len()).sum::<usize>()
         })
@@ -259,7 +259,7 @@ fn subscriptions(world: &World) -> usize {
 fn channels(world: &World) -> usize {
     let of = |shard| {
         world.broker(shard, |broker| {
-            let all = broker.connections.all.iter();
+            let all = broker.connections.iter();
             all.map(|(_, one)| one.open_channels().count()).sum::<usize>()
         })
     };
@@ -298,7 +298,7 @@ fn the_consumers_of_a_queue_that_is_deleted_hear_of_it_in_slices() {
         assert!(most <= TURN_MAX, "{most} consumers in one turn, {shards} shards");
         other.expect("queue.delete-ok");
         assert_eq!(channel.cancelled().len(), MANY);
-        assert!(world.broker(0, |broker| broker.homes.remote.consumers.is_empty()));
+        assert!(world.broker(0, |broker| broker.homes.remote().consumers.is_empty()));
         assert!(world.broker(0, |broker| broker.shard.memory()) < counted);
         assert_eq!(world.leaks(), [""; 0]);
     }
@@ -377,7 +377,7 @@ fn very_many_exclusive_queues_go_in_slices_with_their_connection() {
             }
         });
         let queues = || {
-            let of = |shard| world.broker(shard, |broker| broker.holdings().queues);
+            let of = |shard| world.broker(shard, |broker| broker.view().holdings().queues);
             (0..world.shards()).map(of).sum::<u64>() as usize
         };
         assert_eq!(queues(), MANY);

@@ -170,7 +170,7 @@ fn requests_that_come_during_a_sync_share_the_next() {
     }
     let syncs = world.log_figures(LOG).syncs - before;
     assert!(syncs <= 2, "{syncs} syncs for 64 queues");
-    let homes = world.broker(0, |broker| broker.queues().count());
+    let homes = world.broker(0, |broker| broker.homes.queues().count());
     assert!((16..=48).contains(&homes), "{homes} of 64 queues on one of two shards");
 }
 

@@ -51,7 +51,7 @@ fn fill(world: &World) {
 
 fn waits(world: &World) -> bool {
     world.advance(2_000);
-    world.broker(0, |broker| broker.waits_for_room())
+    world.broker(0, |broker| broker.owners().waits_for_room())
 }
 
 /// Something waits until `q` is deleted, and `full` is as full as before.
@@ -194,7 +194,7 @@ fn a_publish_to_a_delayed_exchange_that_is_deleted_is_held_nowhere() {
     channel.delete_exchange("x");
     assert!(!waits(&world));
     assert_eq!(publisher.confirmed(), (vec![1], vec![]));
-    assert_eq!(world.broker(0, |broker| broker.delayed_in_memory()), 0);
+    assert_eq!(world.broker(0, |broker| broker.homes.delayed_in_memory()), 0);
 }
 
 /// A wide letter that must arrive finds no room in one queue while the report of another is missing. The

@@ -42,7 +42,7 @@ fn queues_deliveries_and_channels_are_counted_as_they_come_and_go() {
     other.client().close();
     let left = holdings(&world);
     assert_eq!((left.connections, left.channels, left.ready, left.unacked), (1, 1, 1, 0));
-    assert_eq!(world.broker(0, |broker| broker.miscounted()), None);
+    assert_eq!(world.broker(0, |broker| broker.view().miscounted()), None);
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn a_limit_that_comes_later_holds_for_them() {
 fn unlimited(stage: &Stage, channel: &Channel) -> usize {
     let shard = channel.client().shard().expect("a connected client");
     stage.world.broker(shard, |broker| {
-        let connections = broker.connections.all.iter().map(|(_, connection)| connection);
+        let connections = broker.connections.iter().map(|(_, connection)| connection);
         let channels = connections.filter_map(|connection| connection.channel(channel.number()));
         let subscriptions = channels.filter_map(|channel| channel.subscriptions.as_ref());
         subscriptions.map(|subscriptions| subscriptions.ungoverned.len()).sum()

@@ -118,7 +118,7 @@ fn a_client_that_leaves_during_the_handshake_leaves_nothing_behind() {
         }
     }
     assert_eq!(world.leaks(), [""; 0]);
-    assert_eq!(world.broker(1, |broker| broker.connections.all.len()), 0);
+    assert_eq!(world.broker(1, |broker| broker.connections.len()), 0);
 }
 
 #[test]

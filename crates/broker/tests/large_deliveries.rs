@@ -128,7 +128,7 @@ fn buffers_of_those_who_do_not_read_are_counted_as_they_grow() {
         publisher.publish("amq.fanout", "", [b'x'; 2_000]);
     }
     let (counted, real) =
-        world.broker(0, |broker| (broker.shard.memory(), broker.memory_by_walk()));
+        world.broker(0, |broker| (broker.shard.memory(), broker.view().memory_by_walk()));
     assert!(real > 50 * 200_000, "{real} bytes");
     assert!(counted.abs_diff(real) < real / 100, "{counted} counted of {real}");
 }
@@ -158,7 +158,7 @@ fn so_many_connections_are_written_in_a_turn() {
 fn of_many_connections_that_are_lost_at_once_a_few_end_in_a_turn() {
     let world = World::new(1);
     let all: Vec<Channel> = (0..500).map(|_| world.channel(0)).collect();
-    let count = || world.broker(0, |broker| broker.connections.all.len());
+    let count = || world.broker(0, |broker| broker.connections.len());
     let mut most = 0;
     world.quietly(|| {
         all.iter().for_each(|channel| channel.client().reset());

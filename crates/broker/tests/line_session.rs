@@ -288,7 +288,7 @@ impl Bench {
         let peer = PeerInfo { loopback: true, ..PeerInfo::default() };
         let session = Box::new(Lines { stage: Stage::LogIn });
         let id = ConnectionId(self.connections);
-        self.broker.accept_session(self.now, id, peer, session, &mut self.out)
+        self.broker.accept(self.now, id, peer, Some(session), &mut self.out)
     }
 
     /// Says some lines, and gives everything that was said to this client meanwhile.
@@ -322,7 +322,7 @@ impl Bench {
             broker.flush(self.now, out);
             out.dirty.clear();
             loop {
-                let bytes = broker.writable_bytes(slot);
+                let bytes = broker.connections.writable_bytes(&mut broker.shard, slot);
                 heard.extend_from_slice(bytes);
                 let count = bytes.len();
                 if count == 0 {
@@ -357,7 +357,7 @@ fn another_protocol_publishes_consumes_and_settles() {
     bench.hang_up(consumer);
     assert_eq!(bench.hear(other), "1 again two words\n");
     assert_eq!(bench.say(other, "ok 1\n"), "");
-    let (_, queue) = bench.broker.queues().next().unwrap();
+    let (_, queue) = bench.broker.homes.queues().next().unwrap();
     assert_eq!((queue.ready(), queue.unacked()), (0, 0));
 }
 

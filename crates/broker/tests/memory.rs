@@ -40,7 +40,7 @@ impl Scales {
 
     fn look(&self) -> Bytes {
         let counted = self.world.broker(0, |broker| {
-            assert_eq!(broker.shard.memory(), broker.memory_by_walk());
+            assert_eq!(broker.shard.memory(), broker.view().memory_by_walk());
             broker.shard.memory()
         });
         Bytes { counted, allocated: allocated() }
@@ -213,7 +213,7 @@ fn transactions_that_nobody_commits() {
         while world.round() {
             let now = ALLOCATOR.stats().deallocations;
             most = most.max(now - core::mem::replace(&mut freed, now));
-            let is_left = world.broker(0, |broker| broker.owes());
+            let is_left = world.broker(0, |broker| broker.owners().owes());
             if is_left && !is_owed {
                 assert!(counted() > full * 3 / 4, "{name}: {} of {full} bytes", counted());
             }
@@ -300,7 +300,7 @@ fn consumers_that_come_and_go_while_they_wait() {
             println!("consumers that waited {name} keep {kept} bytes with {shards} shards");
             assert!(kept < 64 << 10, "{name}: {kept} bytes are kept with {shards} shards");
             assert_eq!(
-                world.broker(0, |broker| broker.shard.memory() - broker.memory_by_walk()),
+                world.broker(0, |broker| broker.shard.memory() - broker.view().memory_by_walk()),
                 0
             );
         }
@@ -341,7 +341,7 @@ fn gaps_in_the_index_of_a_log() {
     let queue = world.queue("q");
     assert_eq!(queue.ready + queue.unacked, COUNT / 2);
     let (counted, walked) =
-        world.broker(0, |broker| (broker.shard.memory(), broker.memory_by_walk()));
+        world.broker(0, |broker| (broker.shard.memory(), broker.view().memory_by_walk()));
     println!("{COUNT} messages on the disk, every other one settled: {counted} bytes counted");
     assert!(counted as u64 > COUNT / 2 * 16, "{counted} bytes for {} gaps", COUNT / 2);
     assert_eq!(counted, walked);

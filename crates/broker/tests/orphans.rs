@@ -33,7 +33,7 @@ fn told(world: &World) -> Vec<String> {
 }
 
 fn orphaned(world: &World) -> u64 {
-    (0..world.shards()).map(|at| world.broker(at, |broker| broker.log_figures().orphaned)).sum()
+    (0..world.shards()).map(|at| world.broker(at, |broker| broker.journal.figures().orphaned)).sum()
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn a_turn_that_a_delayed_message_does_not_use_any_more_is_the_next_ones() {
     world.settle();
     world.advance(10_000);
     assert_eq!(world.queue("g0").ready, WIDE as u64 - 8);
-    assert_eq!(world.broker(0, |broker| broker.delayed_in_memory()), 0);
+    assert_eq!(world.broker(0, |broker| broker.homes.delayed_in_memory()), 0);
 }
 
 #[test]

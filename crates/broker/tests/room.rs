@@ -493,7 +493,7 @@ fn a_commit_of_many_publishes_comes_to_its_end_while_others_declare_queues() {
         }
     });
     let ready =
-        |broker: &lepus_broker::Broker| broker.queues().map(|(_, q)| q.ready()).sum::<u64>();
+        |broker: &lepus_broker::Broker| broker.homes.queues().map(|(_, q)| q.ready()).sum::<u64>();
     assert_eq!(world.broker(0, ready), 3_000);
     channel.expect("tx.commit-ok");
 }
@@ -753,7 +753,7 @@ fn a_message_to_transient_queues_alone_has_no_segments_made() {
     let world = small(1, 24);
     let channel = world.channel(0);
     channel.declare("transient");
-    let spare = || world.broker(0, |broker| broker.log_figures().spare_segments);
+    let spare = || world.broker(0, |broker| broker.journal.figures().spare_segments);
     let before = spare();
     for _ in 0..10 {
         channel.publish_with("", "transient", &persistent(), vec![b'1'; 400_000]);
@@ -929,7 +929,7 @@ fn logs_without_room_close_and_what_waited_for_it_is_as_it_was() {
         // An empty log would have room for it.
         channel.publish_with("", "dead", &persistent(), vec![b'x'; 200_000]);
         world.advance(100);
-        assert!(world.broker(u16::from(far), |broker| broker.waits_for_room()));
+        assert!(world.broker(u16::from(far), |broker| broker.owners().waits_for_room()));
         // A dead letter has no room either.
         let letter = home.get("q").expect("a message");
         home.reject(letter.tag, false);
@@ -983,14 +983,14 @@ fn a_client_that_is_gone_holds_nothing_while_its_publish_waits_for_room() {
         publisher.publish_with("", "filled", &persistent(), "behind");
     });
     world.advance(1_000);
-    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
     publisher.client().reset();
     world.advance(1_000);
     let figures = world.queue("filled");
     assert_eq!((figures.ready, figures.unacked, figures.consumers), (90, 0, 0));
     channel.purge("filled");
     world.advance(5_000);
-    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
 }
 
 #[test]

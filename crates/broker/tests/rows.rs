@@ -67,7 +67,7 @@ fn what_a_channel_remembers_is_counted_whatever_comes_to_it_meanwhile() {
         // The second is one of a row.
         channel.publish_all("q0", ["1", "2"]);
         let (memory, walked) =
-            world.broker(0, |broker| (broker.shard.memory(), broker.memory_by_walk()));
+            world.broker(0, |broker| (broker.shard.memory(), broker.view().memory_by_walk()));
         assert_eq!(memory, walked);
     }
 }

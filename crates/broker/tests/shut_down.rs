@@ -20,8 +20,8 @@ fn every_client_is_told_that_the_server_stops() {
             assert!(text.starts_with("CONNECTION_FORCED - "), "{text}");
             assert!(text.contains("shutdown"), "{text}");
         }
-        for shard in 0..stage.world.broker(0, |broker| broker.settings().shards) {
-            let connections = stage.world.broker(shard, |broker| broker.connections.all.len());
+        for shard in 0..stage.world.broker(0, |broker| broker.shard.settings().shards) {
+            let connections = stage.world.broker(shard, |broker| broker.connections.len());
             assert_eq!(connections, 0);
         }
     });

@@ -51,17 +51,18 @@ fn waiting(
     });
     world.advance(10_000);
     assert_eq!(world.queue(&names[0]).ready, 0);
-    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
     (world, all, names)
 }
 
 fn looked_at(world: &World) -> u64 {
-    world.broker(0, |broker| broker.looked_for_room())
+    world.broker(0, |broker| broker.shard.looked_for_room())
 }
 
 /// Messages in the queues of the first shard, without those in this one.
 fn arrived(world: &World, full: &str) -> u64 {
-    let all: u64 = world.broker(0, |broker| broker.queues().map(|(_, queue)| queue.ready()).sum());
+    let all: u64 =
+        world.broker(0, |broker| broker.homes.queues().map(|(_, queue)| queue.ready()).sum());
     all - world.queue(full).ready
 }
 
@@ -121,7 +122,7 @@ fn a_turn_does_little_for_publishes_that_wait_for_room() {
             assert_eq!(arrived(&world, full), expected);
             assert!(most <= TARGETS_IN_TURN_MAX, "{most} come in a turn, {publishers} to {queues}");
         });
-        assert!(!world.broker(0, |broker| broker.waits_for_room()));
+        assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
     }
 }
 

@@ -21,7 +21,7 @@ fn held(world: &World, shards: u16) -> usize {
 }
 
 fn shards(stage: &Stage) -> u16 {
-    stage.world.broker(0, |broker| broker.settings().shards)
+    stage.world.broker(0, |broker| broker.shard.settings().shards)
 }
 
 /// Declares a queue with `count` messages of `size` bytes.

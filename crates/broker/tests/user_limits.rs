@@ -168,14 +168,14 @@ fn what_the_driver_holds_for_a_connection_counts() {
         limits: Limits { memory_bytes: 1 << 20, ..Limits::default() },
         store: None,
     });
-    let slot = broker.accept(now, ConnectionId(1), PeerInfo::default(), &mut out);
+    let slot = broker.accept(now, ConnectionId(1), PeerInfo::default(), None, &mut out);
     let before = broker.shard.entering_bytes;
-    broker.driver_holds(slot, 300_000);
+    broker.connections.driver_holds(&mut broker.shard, slot, 300_000);
     assert_eq!(broker.shard.entering_bytes, before + 300_000);
-    assert!(broker.is_crowded());
-    broker.driver_holds(slot, 1_000);
-    assert!(!broker.is_crowded());
-    broker.driver_holds(slot, 2_000);
+    assert!(broker.shard.is_crowded());
+    broker.connections.driver_holds(&mut broker.shard, slot, 1_000);
+    assert!(!broker.shard.is_crowded());
+    broker.connections.driver_holds(&mut broker.shard, slot, 2_000);
     broker.closed(now, slot, &mut out);
     assert_eq!(broker.shard.entering_bytes, 0);
 }
@@ -214,8 +214,8 @@ fn a_connection_that_is_closed_by_either_side_is_no_longer_open() {
     let world = World::new(1);
     let is_open = || {
         world.broker(0, |broker| {
-            let slots = broker.connections.all.iter().map(|(slot, _)| slot as u32);
-            slots.map(|slot| broker.is_open(ConnectionSlot(slot))).collect::<Vec<_>>()
+            let slots = broker.connections.iter().map(|(slot, _)| slot);
+            slots.map(|slot| broker.connections.is_open(ConnectionSlot(slot))).collect::<Vec<_>>()
         })
     };
     let close =

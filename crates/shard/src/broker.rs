@@ -77,7 +77,7 @@ impl Core for Broker {
         peer: PeerInfo,
         out: &mut Outbox,
     ) -> ConnectionSlot {
-        Broker::accept(self, now, connection, peer.into(), out)
+        Broker::accept(self, now, connection, peer.into(), None, out)
     }
 
     fn received(
@@ -91,43 +91,43 @@ impl Core for Broker {
     }
 
     fn has_read_enough(&self) -> bool {
-        Broker::has_read_enough(self)
+        self.shard.has_read_enough()
     }
 
     fn is_open(&self, slot: ConnectionSlot) -> bool {
-        Broker::is_open(self, slot)
+        self.connections.is_open(slot)
     }
 
     fn is_crowded(&self) -> bool {
-        Broker::is_crowded(self)
+        self.shard.is_crowded()
     }
 
     fn driver_holds(&mut self, slot: ConnectionSlot, bytes: usize) {
-        Broker::driver_holds(self, slot, bytes);
+        self.connections.driver_holds(&mut self.shard, slot, bytes);
     }
 
     fn owes_end(&self, slot: ConnectionSlot) -> bool {
-        Broker::owes_end(self, slot)
+        self.connections.owes_end(slot)
     }
 
     fn gave_up(&self, slot: ConnectionSlot) -> bool {
-        Broker::gave_up(self, slot)
+        self.connections.gave_up(slot)
     }
 
     fn bytes_to_send(&self, slot: ConnectionSlot) -> usize {
-        Broker::bytes_to_send(self, slot)
+        self.connections.bytes_to_send(slot)
     }
 
     fn note_mail_on_its_way(&mut self, bytes: usize) {
-        Broker::note_mail_on_its_way(self, bytes);
+        self.shard.note_mail_on_its_way(bytes);
     }
 
     fn has_taken_enough_mail(&self) -> bool {
-        Broker::has_taken_enough_mail(self)
+        self.shard.has_taken_enough_mail()
     }
 
     fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
-        Broker::writable_bytes(self, slot)
+        self.connections.writable_bytes(&mut self.shard, slot)
     }
 
     fn sent(&mut self, now: Now, slot: ConnectionSlot, bytes: usize, out: &mut Outbox) {
@@ -187,7 +187,7 @@ impl Core for Broker {
     }
 
     fn owes(&self) -> bool {
-        Broker::owes(self)
+        self.owners().owes()
     }
 
     fn close(&mut self, now: Now, out: &mut Outbox) {

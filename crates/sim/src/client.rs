@@ -279,7 +279,7 @@ impl Client {
         state
             .shards
             .brokers()
-            .find(|broker| broker.connections.by_id.contains_key(&id))
-            .map(|broker| broker.shard().0)
+            .find(|broker| broker.connections.slot_of(id).is_some())
+            .map(|broker| broker.shard.id.0)
     }
 }

@@ -61,9 +61,9 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
     let mut unacked_on_channels = 0;
     let mut unacked_in_queues = 0;
     for broker in shards.brokers() {
-        let shard = broker.shard();
+        let shard = broker.shard.id;
         let (state, connections, homes) = (&broker.shard, &broker.connections, &broker.homes);
-        for (_, connection) in &connections.all {
+        for (_, connection) in connections.iter() {
             if !living.contains(&connection.id) {
                 found.push(format!("shard {shard}: not gone: {}", describe(connection)));
             }
@@ -96,17 +96,17 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             }
         }
         let counted: usize =
-            connections.all.iter().map(|(_, connection)| connection.counted_bytes).sum();
+            connections.iter().map(|(_, connection)| connection.counted_bytes).sum();
         if state.connection_bytes != counted {
             let sum = state.connection_bytes;
             found.push(format!("shard {shard}: {sum} bytes of connections are {counted}"));
         }
-        let (memory, walked) = (state.memory(), broker.memory_by_walk());
+        let (memory, walked) = (state.memory(), broker.view().memory_by_walk());
         if memory != walked {
             found.push(format!("shard {shard}: {memory} bytes are counted, there are {walked}"));
         }
         let mut messages = 0;
-        for (id, queue) in broker.queues() {
+        for (id, queue) in broker.homes.queues() {
             messages += queue.ready() + queue.unacked();
             unacked_in_queues += queue.unacked();
             if queue.is_held() {
@@ -119,28 +119,28 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
                 }
             }
         }
-        messages += broker.delayed_in_memory() as u64;
+        messages += broker.homes.delayed_in_memory() as u64;
         let bodies = state.pool.len() as u64;
         if bodies > messages {
             found.push(format!("shard {shard}: {bodies} bodies for {messages} messages"));
         }
-        if !homes.dead_letters.is_empty() {
-            let count = homes.dead_letters.count();
+        if !homes.dead_letters().is_empty() {
+            let count = homes.dead_letters().count();
             found.push(format!("shard {shard}: {count} dead letters wait"));
         }
-        if broker.has_migrations() || state.resting_bytes != 0 {
+        if broker.homes.has_migrations() || state.resting_bytes != 0 {
             let bytes = state.resting_bytes;
             found.push(format!("shard {shard}: queues are on their way, {bytes} bytes wait"));
         }
-        if broker.has_deletions() {
+        if broker.definitions.has_deletions() || broker.homes.has_leaving() {
             found.push(format!("shard {shard}: somebody waits for a deletion"));
         }
-        if living.is_empty() && !homes.remote.consumers.is_empty() {
-            let count = homes.remote.consumers.len();
+        if living.is_empty() && !homes.remote().consumers.is_empty() {
+            let count = homes.remote().consumers.len();
             found.push(format!("shard {shard}: {count} consumers of other shards are kept"));
         }
-        if living.is_empty() && !homes.remote.windows.is_empty() {
-            let count = homes.remote.windows.len();
+        if living.is_empty() && !homes.remote().windows.is_empty() {
+            let count = homes.remote().windows.len();
             found.push(format!("shard {shard}: {count} windows of other shards are kept"));
         }
     }
@@ -156,14 +156,14 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
 
 /// Memory that nobody uses while somebody waits for it, or that is on its way to nobody.
 fn idle_memory(shards: &Shards) -> Option<String> {
-    let lender = shards.broker(0).lender()?;
+    let lender = shards.broker(0).shard.lender()?;
     let waits = |broker: &&Broker| broker.shard.loan.is_all();
     if let Some(waiting) = shards.brokers().find(waits).filter(|_| lender.free() > 0) {
-        let (shard, free) = (waiting.shard(), lender.free());
+        let (shard, free) = (waiting.shard.id, lender.free());
         return Some(format!("shard {shard} waits for memory while {free} bytes are free"));
     }
-    let lost = |broker: &&Broker| broker.shard.loan.bytes != lender.lent(broker.shard());
-    let shard = shards.brokers().find(lost)?.shard();
+    let lost = |broker: &&Broker| broker.shard.loan.bytes != lender.lent(broker.shard.id);
+    let shard = shards.brokers().find(lost)?.shard.id;
     Some(format!("shard {shard} has not what was lent to it"))
 }
 
@@ -190,7 +190,7 @@ fn excess_timers(shards: &Shards) -> Option<String> {
     let gone = counters.queues_deleted;
     let living: u64 = shards
         .brokers()
-        .map(|broker| (broker.connections.all.len() + broker.queues().count()) as u64)
+        .map(|broker| (broker.connections.len() + broker.homes.queues().count()) as u64)
         .sum();
     let come = shards.connections_taken() + moves + gone + living + shards.len() as u64;
     let timers: u64 = shards.brokers().map(|broker| broker.shard.timers.len() as u64).sum();
@@ -201,11 +201,11 @@ fn excess_timers(shards: &Shards) -> Option<String> {
 /// What is wrong with what shards got of the memory budget: all of it together is the budget, none
 /// believes to have more than it got, and none has less than its floor.
 fn wrong_loans(shards: &Shards) -> Option<String> {
-    let lender = shards.broker(0).lender()?;
-    let limits = &shards.broker(0).settings().limits;
+    let lender = shards.broker(0).shard.lender()?;
+    let limits = &shards.broker(0).shard.settings().limits;
     let share = limits.memory_bytes;
     let least = (share / 8).max(limits.memory_floor_bytes).min(share);
-    let all: usize = shards.brokers().map(|broker| lender.lent(broker.shard())).sum();
+    let all: usize = shards.brokers().map(|broker| lender.lent(broker.shard.id)).sum();
     if all + lender.free() != share * shards.len() {
         let free = lender.free();
         return Some(format!(
@@ -213,7 +213,7 @@ fn wrong_loans(shards: &Shards) -> Option<String> {
         ));
     }
     for broker in shards.brokers() {
-        let (shard, bytes) = (broker.shard(), broker.shard.loan.bytes);
+        let (shard, bytes) = (broker.shard.id, broker.shard.loan.bytes);
         let (lent, floor) = (lender.lent(shard), broker.shard.loan.floor());
         if bytes > lent || bytes < floor || floor != least {
             return Some(format!(
@@ -231,11 +231,12 @@ pub(crate) fn excess(shards: &Shards, queue_bytes_max: usize) -> Option<String> 
         return Some(text);
     }
     for broker in shards.brokers() {
-        let (shard, state, connections) = (broker.shard(), &broker.shard, &broker.connections);
-        let messages: u64 = broker.queues().map(|(_, queue)| queue.ready() + queue.unacked()).sum();
+        let (shard, state, connections) = (broker.shard.id, &broker.shard, &broker.connections);
+        let messages: u64 =
+            broker.homes.queues().map(|(_, queue)| queue.ready() + queue.unacked()).sum();
         let of_connections: usize =
-            connections.all.iter().map(|(_, connection)| connection.memory_bytes()).sum();
-        let figures = broker.log_figures();
+            connections.iter().map(|(_, connection)| connection.memory_bytes()).sum();
+        let figures = broker.journal.figures();
         let windows = figures.window_entries * MESSAGE_BYTES_MAX;
         let of_bodies = match state.pool.is_sparse() && !state.must_compact() {
             // Chunks that few bodies keep are left alone while so little of the budget is used.
@@ -245,7 +246,7 @@ pub(crate) fn excess(shards: &Shards, queue_bytes_max: usize) -> Option<String> 
         let living = of_bodies
             + (state.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
             + of_connections
-            + broker.queues().count() * queue_bytes_max
+            + broker.homes.queues().count() * queue_bytes_max
             + broker.directory.bytes()
             + figures.unwritten_bytes
             + windows;

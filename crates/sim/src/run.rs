@@ -603,8 +603,8 @@ impl Run {
             std::mem::take(&mut disk.takes)
         });
         let moves = |broker: &lepus_broker::Broker| {
-            let mut connections = broker.connections.all.iter();
-            broker.has_migrations()
+            let mut connections = broker.connections.iter();
+            broker.homes.has_migrations()
                 || connections.any(|(_, connection)| {
                     connection.paused.has(lepus_broker::backpressure::Cause::Move)
                 })
@@ -655,7 +655,7 @@ impl Run {
             let lacks_room = self.has_little_room() && self.shards.waits_for_room();
             // What these say is not heard before their publishes have room.
             let unheard: Vec<ConnectionId> = (self.shards.brokers())
-                .flat_map(|broker| broker.connections.all.iter())
+                .flat_map(|broker| broker.connections.iter())
                 .filter(|(_, connection)| {
                     connection.open_channels().any(|it| !it.parked.is_empty())
                 })
@@ -699,11 +699,11 @@ impl Run {
                 "{} bytes in use, {messages} bodies of {} bytes, {} dead letters on their way",
                 shard.memory(),
                 shard.pool.live(),
-                broker.homes.dead_letters.count()
+                broker.homes.dead_letters().count()
             )
         };
         let shards: Vec<String> = self.shards.brokers().map(memory).collect();
-        let logs: Vec<_> = self.shards.brokers().map(lepus_broker::Broker::log_figures).collect();
+        let logs: Vec<_> = self.shards.brokers().map(|broker| broker.journal.figures()).collect();
         Err(format!("there is never enough memory, or room in the logs: {shards:?}, {logs:?}"))
     }
 
@@ -718,7 +718,7 @@ impl Run {
         let found = self
             .shards
             .brokers()
-            .flat_map(|broker| broker.connections.all.iter())
+            .flat_map(|broker| broker.connections.iter())
             .find(|(_, connection)| connection.id == id);
         match found {
             Some((_, connection)) => figures::describe(connection),
@@ -881,7 +881,7 @@ fn drain(
             let messages = channel.deliveries();
             let Some(last) = messages.last() else {
                 // Dead letters may wait for the room that what was drained before gives up.
-                let waits = |shard| world.broker(shard, lepus_broker::Broker::waits_for_room);
+                let waits = |shard| world.broker(shard, |broker| broker.owners().waits_for_room());
                 let is_late = queue.kind == Kind::Dead && (0..world.shards()).any(waits);
                 if !has_little_room || !is_late {
                     break;

@@ -284,7 +284,7 @@ impl Shards {
             };
             let mut broker = Broker::new(settings);
             if let Some(recorder) = &self.options.recorder {
-                broker.record_queues(Arc::clone(recorder));
+                broker.homes.record_to(Arc::clone(recorder));
             }
             let now = self.now;
             let mut disk = self.disk.as_mut().map(|disk| StartingDisk { disk, now });
@@ -321,7 +321,7 @@ impl Shards {
     /// Whether a log has stopped, or is about to.
     pub(crate) fn has_stopped_log(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| !disk.failed.is_empty())
-            || self.brokers().any(|broker| broker.log_troubles().is_stopped)
+            || self.brokers().any(|broker| broker.journal.troubles().is_stopped)
     }
 
     /// Logs that are opened from now on may have so many segments.
@@ -333,17 +333,17 @@ impl Shards {
 
     /// Whether something waits for room in a log.
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.brokers().any(Broker::waits_for_room)
+        self.brokers().any(|broker| broker.owners().waits_for_room())
     }
 
     /// Whether writes or syncs that failed wait to be made again: until then nothing is durable.
     pub(crate) fn waits_for_writes(&self) -> bool {
-        self.brokers().any(|broker| broker.log_troubles().has_waiting_writes)
+        self.brokers().any(|broker| broker.journal.troubles().has_waiting_writes)
     }
 
     /// Whether a read failed that somebody waits for: it is made again when its pause is over.
     pub(crate) fn waits_for_reads(&self) -> bool {
-        self.brokers().any(|broker| broker.log_troubles().has_waiting_reads)
+        self.brokers().any(|broker| broker.journal.troubles().has_waiting_reads)
     }
 
     /// Whether somebody may have to wait for the disk: a log has stopped or lacks room.
@@ -358,13 +358,13 @@ impl Shards {
             || self.disk.as_ref().is_some_and(|disk| disk.has_outage(now))
             || (is_hindered || is_bounded)
                 && (self.waits_for_room()
-                    || self.brokers().any(|broker| broker.log_troubles().is_low))
+                    || self.brokers().any(|broker| broker.journal.troubles().is_low))
     }
 
     /// Whether a log may refuse messages: one has stopped, or the disk lacks space, or one of an earlier run with more
     /// shards is full. What waits for that when the process stops finds no room.
     pub(crate) fn may_refuse(&mut self) -> bool {
-        if self.brokers().any(|broker| broker.log_troubles().is_adopted_full) {
+        if self.brokers().any(|broker| broker.journal.troubles().is_adopted_full) {
             return true;
         }
         // What stopped it has a cause: that is looked at where its event is heard.
@@ -374,7 +374,7 @@ impl Shards {
         let Some(disk) = &self.disk else { return false };
         let is_over = disk.was_full
             && !disk.has_news()
-            && !self.brokers().any(|broker| broker.log_troubles().is_low);
+            && !self.brokers().any(|broker| broker.journal.troubles().is_low);
         let Some(disk) = &mut self.disk else { return false };
         let was_full = disk.was_full;
         disk.was_full &= !is_over;
@@ -388,7 +388,7 @@ impl Shards {
 
     /// Whether every client is gone, and everything that they said is where it is kept.
     pub(crate) fn may_close(&self) -> bool {
-        self.connections() == 0 && !self.brokers().any(Broker::owes)
+        self.connections() == 0 && !self.brokers().any(|broker| broker.owners().owes())
     }
 
     /// Ends the logs in order, once [`Shards::may_close`].
@@ -434,8 +434,8 @@ impl Shards {
 
     /// The balancer sends a connection to another shard. False if no shard has it.
     pub(crate) fn move_connection(&self, id: ConnectionId, to: u16) -> bool {
-        let holder = self.brokers().find(|broker| broker.connections.by_id.contains_key(&id));
-        let Some(from) = holder.map(Broker::shard) else { return false };
+        let holder = self.brokers().find(|broker| broker.connections.slot_of(id).is_some());
+        let Some(from) = holder.map(|broker| broker.shard.id) else { return false };
         let why = "the simulator wants it".to_owned();
         let query = Query::MoveConnection { connection: id, to: ShardId(to), why };
         assert!(self.commands.send(from, query).is_ok(), "shards take orders");
@@ -589,10 +589,10 @@ impl Shards {
     pub(crate) fn overdue(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (shard, seat) in self.seats.iter().enumerate() {
-            let all = seat.shard.core().overdue(self.now, seat.shard.outbox());
+            let all = seat.shard.core().view().overdue(self.now, seat.shard.outbox());
             found.extend(all.into_iter().map(|what| format!("shard {shard}: {what}")));
-            for (key, at) in seat.shard.core().credit_asked() {
-                if !self.broker(at.index()).knows_wish(key) {
+            for (key, at) in seat.shard.core().view().credit_asked() {
+                if !self.broker(at.index()).view().knows_wish(key) {
                     let at = at.0;
                     found.push(format!(
                         "shard {shard}: {key:?} asked for credit, and shard {at} does not know"
@@ -605,7 +605,7 @@ impl Shards {
 
     /// Sums that a shard keeps and a walk over what it holds finds to be others, between two duty cycles.
     pub(crate) fn miscounted(&self) -> impl Iterator<Item = String> {
-        let wrong = |broker: &Broker| Some((broker.shard(), broker.miscounted()?));
+        let wrong = |broker: &Broker| Some((broker.shard.id, broker.view().miscounted()?));
         self.brokers().filter_map(wrong).map(|(shard, what)| format!("shard {shard}: {what}"))
     }
 

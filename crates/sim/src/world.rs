@@ -13,7 +13,7 @@ use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
-use lepus_broker::{Answer, Broker, Query, QueueTraffic, Talk};
+use lepus_broker::{Answer, Broker, ConnectionTraffic, Query, QueueTraffic};
 
 use crate::figures::{self, QueueFigures};
 use crate::peer::Peer;
@@ -311,7 +311,7 @@ impl World {
     /// # Panics
     /// When the shard does not answer.
     #[must_use]
-    pub fn traffic(&self, shard: u16) -> (Vec<Talk>, Vec<QueueTraffic>) {
+    pub fn traffic(&self, shard: u16) -> (Vec<ConnectionTraffic>, Vec<QueueTraffic>) {
         let all = usize::MAX;
         let query = Query::Traffic { connections_max: all, queues_max: all, with_idle: false };
         match self.ask(shard, query) {

@@ -1,15 +1,12 @@
 //! The directory's changes: shard 0 orders them, every shard applies them.
 
-use alloc::sync::Arc;
-
-use lepus_base::{Now, QueueId};
+use lepus_base::Now;
 
 use crate::broker::Broker;
-use crate::definitions::{Aftermath, Decided, Decision, stopped};
+use crate::definitions::{Aftermath, Decided, Decision};
 use crate::directory::{Applied, Change, Request};
-use crate::mail::{Mail, Origin};
+use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
-use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Why no queue goes to another shard any more.
@@ -18,13 +15,6 @@ pub(crate) fn stays() -> Refusal {
 }
 
 impl Broker {
-    /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
-    /// `question`, on shard 0, which is where this must be called.
-    pub fn request(&mut self, now: Now, question: u64, request: &Request, out: &mut Outbox) {
-        self.sequence(now, Origin::Control(question), request.clone(), out);
-        self.settle_down(now, out);
-    }
-
     /// Shard 0 orders the directory's changes: decides, makes durable, applies, tells the others,
     /// answers.
     pub(crate) fn sequence(
@@ -35,17 +25,10 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if self.shard.stopping && matches!(request, Request::MoveQueue { .. }) {
-            return self.answer(now, origin, Err(stays()), out);
+            return self.definitions.answer(self.shard.id, origin, Err(stays()), out);
         }
         self.definitions.wait(origin, request);
         self.advance(now, out);
-    }
-
-    /// The broker stops: queues whose move is not decided yet stay, and what waits for them goes on.
-    pub(crate) fn let_queues_stay(&mut self, now: Now, out: &mut Outbox) {
-        for origin in self.definitions.take_moves() {
-            self.answer(now, origin, Err(stays()), out);
-        }
     }
 
     /// Carries out what has become durable, and decides what waits.
@@ -54,7 +37,12 @@ impl Broker {
         if !self.definitions.begin() {
             return;
         }
-        if self.finish_batch(now, out) {
+        let batch = self.definitions.take_batch(&mut self.directory, self.shard.id, out);
+        let has_batch = !batch.is_empty();
+        for (origin, decision) in batch {
+            self.carry_out(now, origin, decision, out);
+        }
+        if has_batch {
             // However many requests there are, what was deleted goes.
             self.clear_some(now, out);
         }
@@ -67,171 +55,77 @@ impl Broker {
         self.definitions.end();
     }
 
-    /// Carries out what waited for the log, if the log has it or never will. Whether it did.
-    pub(crate) fn finish_batch(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let Some((batch, is_synced)) = self.definitions.take_batch() else { return false };
-        let is_over = !batch.is_empty();
-        for Decided { origin, mut decision, is_logged } in batch {
-            if let Decision::Change(change) = &decision {
-                self.directory.release(change);
-            }
-            if is_logged && !is_synced {
-                if let Origin::Migration { shard, queue } = origin {
-                    self.home().tell_undecided(shard, queue, out);
-                }
-                decision = Decision::Answer(Err(stopped()));
-            }
-            self.carry_out(now, origin, decision, out);
-        }
-        is_over
-    }
-
-    pub(crate) fn carry_out(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        decision: Decision,
-        out: &mut Outbox,
-    ) {
-        let result = match decision {
-            Decision::Answer(result) => result,
+    fn carry_out(&mut self, now: Now, origin: Origin, decision: Decision, out: &mut Outbox) {
+        let own = self.shard.id;
+        match decision {
+            Decision::Answer(result) => self.definitions.answer(own, origin, result, out),
             Decision::Change(change) => {
-                let id = change.queue_id();
                 let aftermath = self.apply(now, &change, out);
                 if let Change::UserPut { name, .. } = &change
                     && let Some(text) = self.directory.accounts().open_door(name)
                 {
                     out.log(Severity::Warning, "open-door", text);
                 }
-                if self.shard.settings.shards > 1 {
-                    out.changes.push(Arc::new(change));
-                }
-                if aftermath.goes_in_slices || !aftermath.exchanges_left.is_empty() {
-                    // Answered when that is over.
-                    return self.definitions.defer(origin, aftermath);
-                }
-                if matches!(origin, Origin::Home { .. }) {
-                    return;
-                }
-                Ok(id)
+                self.definitions.applied(own, origin, change, aftermath, out);
             }
-        };
-        self.answer(now, origin, result, out);
-    }
-
-    /// Some of what was deleted goes. That it was deleted is in the log, so that a start completes it;
-    /// the slices are not.
-    pub(crate) fn work_on_deletions(&mut self, now: Now, out: &mut Outbox) {
-        // What follows from a change may ask for another: that one waits for its turn.
-        if !self.definitions.has_slices() || !self.definitions.begin() {
-            return;
         }
-        self.clear_some(now, out);
-        self.definitions.end();
-        self.advance(now, out);
     }
 
     /// As much as one slice may cost goes, on every shard: a part of what was deleted first, or all of
     /// several things that had little. Nothing while decisions wait for the log, which hold for the
     /// directory as it is.
-    pub(crate) fn clear_some(&mut self, now: Now, out: &mut Outbox) {
+    fn clear_some(&mut self, now: Now, out: &mut Outbox) {
         let mut budget = self.directory.slice_looks();
         while budget > 0
             && let Some(number) = self.definitions.next_slice()
         {
-            let (change, before) = (Change::Cleared, self.directory.clearing());
-            let aftermath = self.apply(now, &change, out);
-            if self.shard.settings.shards > 1 {
-                out.changes.push(Arc::new(change));
-            }
+            let before = self.directory.clearing();
+            let aftermath = self.apply(now, &Change::Cleared, out);
+            out.tell_change(Change::Cleared);
             budget = budget.saturating_sub(aftermath.looks.max(1));
             let is_over = self.directory.clearing() < before;
-            self.definitions.sliced(number, aftermath.exchanges_left, is_over);
-            if is_over {
-                self.deleted_in_part(now, number, out);
-            }
+            let exchanges_left = aftermath.exchanges_left;
+            self.definitions.sliced(self.shard.id, number, exchanges_left, is_over, out);
         }
     }
 
-    /// Whether somebody waits for a deletion that is not over.
-    #[must_use]
-    pub fn has_deletions(&self) -> bool {
-        !self.homes.leaving.is_empty() || self.definitions.has_deletions()
-    }
-
-    /// One of the things that a deletion waits for is over.
-    pub(crate) fn deleted_in_part(&mut self, now: Now, number: u64, out: &mut Outbox) {
-        if let Some(origin) = self.definitions.one_less(number) {
-            self.answer(now, origin, Ok(None), out);
+    /// Slices of what was deleted, what was put off, and a slice of a snapshot. That something was deleted is in the
+    /// log, so that a start completes it; the slices are not.
+    pub(crate) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
+        // What follows from a change may ask for another: that one waits for its turn.
+        if self.definitions.has_slices() && self.definitions.begin() {
+            self.clear_some(now, out);
+            self.definitions.end();
+            self.advance(now, out);
+        }
+        if self.definitions.take_put_off() {
+            self.advance(now, out);
+        }
+        if self.definitions.record_slice(now, &self.directory) {
+            self.advance(now, out);
         }
     }
 
-    pub(crate) fn answer(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        result: Result<Option<QueueId>, Refusal>,
-        out: &mut Outbox,
-    ) {
-        let shard = match origin {
-            Origin::Channel(channel) => channel.shard,
-            Origin::Ending { shard, .. } | Origin::Migration { shard, .. } => shard,
-            Origin::Start => return,
-            // What could not be deleted stays: whoever deleted the rest cannot help it.
-            Origin::Deletion(number) => return self.deleted_in_part(now, number, out),
-            Origin::Home { shard, .. } => shard,
-            Origin::Control(question) => {
-                out.answers.push((question, Answer::Changed(result.map(|_| ()))));
-                return;
-            }
-        };
-        out.send(self.shard.id, shard, Mail::Answer { origin, result });
+    /// The end of a cycle.
+    pub(crate) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
+        if self.definitions.has_log() {
+            self.advance(now, out);
+        }
+        self.definitions.flush(now, out);
     }
 
     /// Applies a change of the directory to this shard.
     pub(crate) fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) -> Aftermath {
-        // What died before the change is routed as it was then, or a queue that goes with the
-        // consumer that rejected a message would take its dead-letter exchange along.
-        for _ in 0..8 {
-            if !self.home().route_dead_letters(now, out) {
-                break;
-            }
-        }
+        self.home().route_before_change(now, out);
         let applied = self.directory.apply(change);
-        if let Change::UserLimited { name, .. } = change {
-            self.connections.user_channels.note(name);
+        self.home().follow_change(now, &applied, out);
+        for info in &applied.queues_deleted {
+            self.end_rest(now, info.id, out);
         }
-        for id in applied.queues_created {
-            if let Some(place) = self.directory.queue_place_by_id(id) {
-                self.home().make_home(now, place as usize, out);
-            }
+        if let Some((info, id)) = &applied.queue_moved {
+            self.queue_moved(now, info, *id, out);
         }
-        for info in applied.queues_deleted {
-            self.home().home_deleted(now, &info, applied.goes_in_slices, out);
-            self.rest_over(now, info.id, out);
-        }
-        for id in applied.holdings_dropped {
-            self.home().drop_holding(id);
-        }
-        if let Some((info, id)) = applied.queue_moved {
-            self.queue_moved(now, &info, id, out);
-        }
-        if let Some(vhost) = applied.vhost_deleted {
-            self.session().close_connections(
-                now,
-                |connection| connection.vhost == vhost,
-                "vhost is deleted",
-                out,
-            );
-        }
-        if let Some(user) = applied.user_deleted {
-            self.session().close_connections(
-                now,
-                |connection| *connection.user == *user,
-                "user is deleted",
-                out,
-            );
-        }
+        self.session().follow_change(now, change, &applied, out);
         let Applied { goes_in_slices, looks, exchanges_left, .. } = applied;
         Aftermath { goes_in_slices, looks, exchanges_left }
     }
@@ -245,6 +139,7 @@ mod tests {
 
     use super::*;
     use crate::directory::Directory;
+    use crate::query::Query;
     use crate::settings::{Limits, Settings};
     use crate::user::{HashingAlgorithm, PasswordHash};
 
@@ -270,9 +165,9 @@ mod tests {
             password: PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [1; 4]),
             tags: Vec::new(),
         };
-        broker.request(NOW, 1, &put("of its own"), &mut out);
+        broker.query(NOW, 1, Query::Change(put("of its own")), &mut out);
         assert!(out.events.is_empty());
-        broker.request(NOW, 2, &put(password), &mut out);
+        broker.query(NOW, 2, Query::Change(put(password)), &mut out);
         out.events.iter().map(|event| event.kind).collect()
     }
 

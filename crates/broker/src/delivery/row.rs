@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use lepus_base::Pool;
 use lepus_store::LaneSlot;
 
-use super::QueueSink;
+use super::QueuePort;
 use crate::channel::unacked::Unacked;
 use crate::connections::mark_dirty;
 use crate::journal::Backlog;
@@ -71,7 +71,7 @@ struct Current<'b> {
 /// The rest of a shard, as a queue sees it into which publishes come in a row.
 pub(crate) struct RowSink<'a, 'b> {
     /// The same without a row.
-    pub sink: QueueSink<'a>,
+    pub sink: QueuePort<'a>,
     /// What was received.
     input: &'b [u8],
     current: Current<'b>,
@@ -85,7 +85,7 @@ pub(crate) struct RowSink<'a, 'b> {
 impl<'a, 'b> RowSink<'a, 'b> {
     /// For publishes that lie in `input`, into a queue that has `consumers`. `noted` is an empty list.
     pub fn new(
-        sink: QueueSink<'a>,
+        sink: QueuePort<'a>,
         consumers: u32,
         input: &'b [u8],
         noted: &'b mut Vec<Noted>,
@@ -114,9 +114,9 @@ impl<'a, 'b> RowSink<'a, 'b> {
     #[inline(never)]
     fn send_noted(&mut self) {
         let lease = self.lease.as_ref().expect("what is noted is for the lease's consumer");
-        let QueueSink { shard, connections, out, queue, queue_slot, .. } = &mut self.sink;
+        let QueuePort { shard, connections, out, queue, queue_slot, .. } = &mut self.sink;
         let (key, count) = (lease.consumer, self.noted.len() as u64);
-        let connection = connections.all.get_mut(lease.connection_slot as usize);
+        let connection = connections.get_mut(lease.connection_slot);
         let connection = connection.filter(|connection| connection.id == key.connection);
         let connection = connection.expect("a connection stays while a row comes");
         let number = key.channel as u16;
@@ -154,7 +154,7 @@ impl<'a, 'b> RowSink<'a, 'b> {
         });
         Amqp::deliver_all_frames(number, tag, first_tag, wires, &mut connection.send.bytes);
         if is_resized {
-            connection.weigh_channel(key.channel);
+            connection.account_channel(key.channel);
         }
         mark_dirty(connection, lease.connection_slot, out);
         self.noted.clear();
@@ -167,7 +167,7 @@ impl<'a, 'b> RowSink<'a, 'b> {
         if !self.is_sole || consumer.shard != shard.id {
             return None;
         }
-        let connection = self.sink.connections.all.get(consumer.connection_slot as usize)?;
+        let connection = self.sink.connections.get(consumer.connection_slot)?;
         let channel = connection.channel(consumer.key.channel as u16)?;
         if channel.global.is_some() {
             return None;

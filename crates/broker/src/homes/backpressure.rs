@@ -1,9 +1,12 @@
 //! What queues and dead letters wait for in the logs, and what the log lines say of a shortage.
 
+use alloc::vec::Vec;
+
 use crate::alarm::Usage;
 use crate::homes::HomeSide;
-use crate::journal::Left;
-use crate::mail::Mail;
+use crate::jobs::Job;
+use crate::journal::{Journal, Left};
+use crate::mail::{ChannelRef, Mail, Shortage};
 use crate::outbox::Outbox;
 use lepus_base::Now;
 use lepus_base::{QueueId, ShardId};
@@ -90,5 +93,63 @@ impl HomeSide<'_> {
             segment_bytes: store.map_or(0, |store| store.template.segment_bytes as usize),
         };
         self.shard.alarm.tell(now, shortage, &usage, out);
+    }
+
+    /// Lets dead letters and mail go on that waited for room in a log, as far as there is some.
+    pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
+        self.journal.forget_wishes();
+        self.look_for_memory();
+        self.look_for_room_anew();
+        self.homes.dead_letters.give_room(self.journal);
+        let journal = &mut *self.journal;
+        self.homes.delayed.let_pass(|logs| journal.is_full(logs));
+        self.homes.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
+        self.enqueue_postponed(now, out);
+    }
+
+    /// Lets jobs go on that waited for room in their logs, as far as there is some. Channels whose jobs still wait.
+    pub(crate) fn give_jobs_room(&mut self) -> Vec<ChannelRef> {
+        let (directory, delayed, postponed) =
+            (&*self.directory, &self.homes.delayed, &self.homes.postponed);
+        let is_moving = !self.homes.migrations.is_idle();
+        let is_behind = |job: &Job, journal: &mut Journal| {
+            job.waits_for_others(directory, delayed, journal) || postponed.has_from(job.channel())
+        };
+        self.shard.jobs.give_room(is_moving, self.journal, is_behind)
+    }
+
+    /// Channels of this shard that published something which waits for room.
+    pub(crate) fn postponed_publishers(&self) -> Vec<ChannelRef> {
+        self.homes.postponed.near().collect()
+    }
+
+    /// Mail has room: consumers of other shards that waited for it get on.
+    pub(crate) fn resume_behind_mail(&mut self, now: Now, out: &mut Outbox) {
+        // Those that find a batch full again come behind them.
+        for _ in 0..self.shard.backpressure.consumers_behind_mail() {
+            let first = self.homes.remote.take_first_behind_mail(&mut self.shard.backpressure);
+            let Some((queue, key)) = first else { return };
+            self.resume_remote(now, queue, key, out);
+        }
+    }
+
+    /// Finds out what is short now, and tells the other shards and the log where that has changed.
+    pub(crate) fn find_shortage(&mut self, now: Now, out: &mut Outbox) {
+        self.shard.give_spare();
+        self.shard.adjust_loan(out);
+        let limit = self.shard.loan.bytes;
+        let was_full = self.shard.backpressure.take_memory_full();
+        let is_memory = self.shard.backpressure.is_memory_short();
+        let enough = if is_memory || was_full { limit - limit / 10 } else { limit };
+        let may_be_short = is_memory || self.shard.loan.is_all();
+        let shortage = if self.shard.memory() > enough && may_be_short {
+            Some(Shortage::Memory)
+        } else {
+            self.journal.is_short().then_some(Shortage::Disk)
+        };
+        if self.shard.backpressure.set_shortage(shortage) {
+            out.tell_others(self.shard.id, || Mail::Short(shortage));
+        }
+        self.tell_shortage(now, out);
     }
 }

@@ -1,6 +1,6 @@
 //! What a queue is asked by channels near and far; its deliveries and its timer.
 
-use crate::delivery::QueueSink;
+use crate::delivery::QueuePort;
 use crate::home::Home;
 use crate::homes::HomeSide;
 use crate::mail::{ChannelRef, Command, Mail, Reply};
@@ -34,7 +34,7 @@ impl HomeSide<'_> {
         now: Now,
         slot: u32,
         out: &mut Outbox,
-        work: impl FnOnce(&mut Queue, &mut QueueSink<'_>) -> R,
+        work: impl FnOnce(&mut Queue, &mut QueuePort<'_>) -> R,
     ) -> R {
         let (queue, mut sink) = self.queue_and_sink(now, slot, out);
         work(queue, &mut sink)
@@ -46,10 +46,10 @@ impl HomeSide<'_> {
         now: Now,
         slot: u32,
         out: &'a mut Outbox,
-    ) -> (&'a mut Queue, QueueSink<'a>) {
+    ) -> (&'a mut Queue, QueuePort<'a>) {
         let home = &mut self.homes.queues[slot as usize];
         home.note(slot, self.shard);
-        let sink = QueueSink {
+        let sink = QueuePort {
             shard: self.shard,
             connections: self.connections,
             remote: &mut self.homes.remote,
@@ -65,7 +65,7 @@ impl HomeSide<'_> {
     }
 
     /// After a queue changed: delivers what can be delivered and arms its timer.
-    pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+    pub(crate) fn dispatch_ready(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let Some(home) = self.homes.queues.get_mut(slot as usize) else { return };
         home.note(slot, self.shard);
         if home.awaits_deletion() {
@@ -73,7 +73,7 @@ impl HomeSide<'_> {
         }
         let mut more = false;
         if home.queue.wants_dispatch() {
-            let mut sink = QueueSink {
+            let mut sink = QueuePort {
                 shard: self.shard,
                 connections: self.connections,
                 remote: &mut self.homes.remote,
@@ -116,12 +116,12 @@ impl HomeSide<'_> {
                 if more {
                     home.list(slot, &mut self.homes.working);
                 } else {
-                    self.pump(now, slot, out);
+                    self.dispatch_ready(now, slot, out);
                 }
             }
         }
         if let Some((mut queue, counted)) = self.homes.working.next_deleted() {
-            let mut sink = QueueSink {
+            let mut sink = QueuePort {
                 shard: self.shard,
                 connections: self.connections,
                 remote: &mut self.homes.remote,
@@ -386,7 +386,7 @@ impl HomeSide<'_> {
             state.apply(now, command::Hold {}, &mut NoSink);
         } else {
             state.apply(now, command::Unhold {}, &mut NoSink);
-            self.pump(now, slot, out);
+            self.dispatch_ready(now, slot, out);
         }
     }
 

@@ -129,7 +129,7 @@ impl HomeSide<'_> {
         let Some(slot) = self.homes.slot_of(queue, hint) else { return };
         let queue = &mut self.homes.queues[slot as usize].queue;
         queue.apply(now, command::Resume { handle }, &mut NoSink);
-        self.pump(now, slot, out);
+        self.dispatch_ready(now, slot, out);
     }
 
     /// A consumer on another shard has left its queue, or the queue is gone.

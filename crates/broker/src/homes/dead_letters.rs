@@ -459,4 +459,11 @@ impl HomeSide<'_> {
         }
         Some((packed, targets))
     }
+
+    /// Dead letters that could not go on try again, unless the logs are about to end.
+    pub(crate) fn retry_dead_letters(&mut self) {
+        if !self.journal.closes() {
+            self.homes.dead_letters.try_again();
+        }
+    }
 }

@@ -274,4 +274,9 @@ impl HomeSide<'_> {
     pub(crate) fn takes_long(&mut self, segments: u16) -> bool {
         self.homes.delayed.takes_long(segments, self.journal)
     }
+
+    /// Which messages are due by now.
+    pub(crate) fn look_at_delayed(&mut self, now: Now) {
+        self.homes.delayed.look(now);
+    }
 }

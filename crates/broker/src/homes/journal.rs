@@ -28,7 +28,7 @@ impl HomeSide<'_> {
     }
 
     /// What the logs have to say of themselves at the end of a cycle: damage that a look-up met.
-    pub(crate) fn hear_logs(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn drain_log_events(&mut self, now: Now, out: &mut Outbox) {
         for place in 0..self.journal.len() as u16 {
             self.take_log_events(now, place, out);
         }
@@ -54,7 +54,7 @@ impl HomeSide<'_> {
                 for reader in self.journal.message_read(place, at) {
                     self.wake(now, reader, out);
                 }
-                while let Some(reader) = self.journal.next_hungry(place) {
+                while let Some(reader) = self.journal.next_waiting_reader(place) {
                     self.wake(now, reader, out);
                 }
             }
@@ -81,7 +81,7 @@ impl HomeSide<'_> {
         let Some(slot) = self.homes.slot_of(id, slot) else { return };
         self.homes.queues[slot as usize].queue.apply(now, command::Wake {}, &mut NoSink);
         self.shard.backpressure.end_disk(id);
-        self.pump(now, slot, out);
+        self.dispatch_ready(now, slot, out);
     }
 
     /// Lets dead letters go on that waited, and the queues behind them.
@@ -101,5 +101,17 @@ impl HomeSide<'_> {
             let items = out.items_for(self.shard.id, due.to.shard);
             report(items, due.to, (due.first, due.last), due.count, Receipt::Taken);
         }
+    }
+
+    /// A slice of the search for it.
+    pub(crate) fn work_on_oldest(&mut self) {
+        let homes = &self.homes.queues;
+        let queue_at = |place| homes.get(place).map(|home| (home.id, &home.queue));
+        self.homes.oldest.work(homes.capacity(), queue_at);
+    }
+
+    /// It is time to look for what keeps the logs' oldest segments.
+    pub(crate) fn begin_oldest(&mut self) {
+        self.homes.oldest.begin();
     }
 }

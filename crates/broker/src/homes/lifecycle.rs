@@ -1,6 +1,6 @@
 //! How queues begin and end, and how their consumers hear of the end.
 
-use crate::directory::{QueueInfo, Request};
+use crate::directory::{Applied, QueueInfo, Request};
 use crate::home::Home;
 use crate::homes::HomeSide;
 use crate::mail::{ChannelRef, Mail, Origin, Reply};
@@ -24,7 +24,7 @@ impl HomeSide<'_> {
         if let Some(recorder) = &self.homes.recorder {
             home.queue.record_to(now, info.settings(), recorder);
         }
-        home.weigh(self.shard);
+        home.account_memory(self.shard);
         if info.durable {
             self.journal.name(0);
         }
@@ -35,7 +35,32 @@ impl HomeSide<'_> {
         let homes = &self.homes.queues;
         self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
         self.shard.counters.queues_created += 1;
-        self.pump(now, slot, out);
+        self.dispatch_ready(now, slot, out);
+    }
+
+    /// The directory is about to change. What died before is routed as it was then, or a queue that goes with the
+    /// consumer that rejected a message would take its dead-letter exchange along.
+    pub(crate) fn route_before_change(&mut self, now: Now, out: &mut Outbox) {
+        for _ in 0..8 {
+            if !self.route_dead_letters(now, out) {
+                break;
+            }
+        }
+    }
+
+    /// The directory has changed: queues begin and end.
+    pub(crate) fn follow_change(&mut self, now: Now, applied: &Applied, out: &mut Outbox) {
+        for id in &applied.queues_created {
+            if let Some(place) = self.directory.queue_place_by_id(*id) {
+                self.make_home(now, place as usize, out);
+            }
+        }
+        for info in &applied.queues_deleted {
+            self.home_deleted(now, info, applied.goes_in_slices, out);
+        }
+        for id in &applied.holdings_dropped {
+            self.drop_holding(*id);
+        }
     }
 
     /// Asks the directory to delete a queue; `answer` is given once it is gone.
@@ -77,7 +102,7 @@ impl HomeSide<'_> {
             self.shard.reply(from, queue, Reply::Refused(refusal.clone()), out);
         }
         self.list_work(slot);
-        self.pump(now, slot, out);
+        self.dispatch_ready(now, slot, out);
     }
 
     /// The directory deleted a queue whose home is here. Where its bindings go in slices, who deleted

@@ -1,13 +1,15 @@
 //! How queues go to other shards, and come from them.
 
+use crate::directory::{QueueInfo, Request};
 use crate::home::Home;
 use crate::homes::HomeSide;
 use crate::journal::NO_LOG;
-use crate::mail::{Mail, MovingQueue};
-use crate::migration::{Leaving, MESSAGES_MAX};
+use crate::mail::{Mail, MovingQueue, Origin};
+use crate::migration::{Leaving, MESSAGES_MAX, Next, Rest};
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{ConsumerKey, NoSink, command};
 use crate::remote::RemoteConsumer;
+use crate::traffic::QueueTraffic;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -53,7 +55,7 @@ impl HomeSide<'_> {
         out.tell_others(self.shard.id, || Mail::QueueStays { queue });
         out.own.push(Mail::QueueStays { queue });
         if let Some(slot) = self.homes.slot_of(queue, slot) {
-            self.pump(now, slot, out);
+            self.dispatch_ready(now, slot, out);
         }
     }
 
@@ -61,15 +63,6 @@ impl HomeSide<'_> {
     pub(crate) fn migration_refused(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
         if let Some(leaving) = self.homes.migrations.end_leaving(queue) {
             self.give_migration_up(now, &leaving, out);
-        }
-    }
-
-    /// Tells a queue's home that its move is in the failed definitions log, synced or not.
-    pub(crate) fn tell_undecided(&mut self, home: ShardId, queue: QueueId, out: &mut Outbox) {
-        if home == self.shard.id {
-            self.take_log_from(queue, out);
-        } else {
-            out.mail[home.index()].items.push(Mail::QueueUndecided { queue });
         }
     }
 
@@ -164,7 +157,7 @@ impl HomeSide<'_> {
             }
         }
         let mut home = Home::arrived(id, queue, log_place);
-        home.weigh(self.shard);
+        home.account_memory(self.shard);
         let slot = self.homes.queues.insert(home) as u32;
         // What it brought may be more than it needs here.
         self.homes.queues[slot as usize].note(slot, self.shard);
@@ -180,6 +173,114 @@ impl HomeSide<'_> {
         out.log(Severity::Info, "queue-moved", text);
         self.homes.migrations.came(now, id);
         out.own.push(Mail::QueueStays { queue: id });
-        self.pump(now, slot, out);
+        self.dispatch_ready(now, slot, out);
+    }
+
+    /// Has a queue go to another shard, for the reason `why`, which the log tells. False if it is
+    /// not here or does not go: it belongs to a connection, has many messages, is on its way or
+    /// about to be deleted, too many others are on their way, or the broker stops.
+    pub(crate) fn move_queue(
+        &mut self,
+        now: Now,
+        id: QueueId,
+        to: ShardId,
+        why: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(slot) = self.homes.slot_of(id, u32::MAX) else { return false };
+        let may_begin =
+            !self.shard.stopping && self.shard.may_send_to(to) && self.homes.migrations.may_begin();
+        if !may_begin || !self.is_free(id, slot) {
+            return false;
+        }
+        let number = self.homes.migrations.begin(now, (slot, id), to, why, self.shard.others());
+        out.tell_others(self.shard.id, || Mail::QueueLeaves { queue: id, number });
+        true
+    }
+
+    /// Brings migrations forward, at the end of a cycle.
+    pub(crate) fn migrate(&mut self, now: Now, out: &mut Outbox) {
+        for mut leaving in self.homes.migrations.take_leaving() {
+            let (slot, id) = leaving.queue();
+            let home = self.homes.queues.get(slot as usize);
+            let Some(home) = home.filter(|home| home.id == id) else { continue };
+            let log = home.log;
+            if leaving.must_end(now, self.shard.stopping || home.is_dying()) {
+                self.give_migration_up(now, &leaving, out);
+                continue;
+            }
+            let is_still = leaving.depends_on_queue() && self.is_still(slot, id);
+            let next = leaving.go_on(is_still, self.journal, log);
+            if next == Next::AskShards {
+                let number = self.homes.migrations.ask_again(&mut leaving, self.shard.others());
+                out.tell_others(self.shard.id, || Mail::QueueLeaves { queue: id, number });
+            }
+            let to = leaving.to();
+            self.homes.migrations.keep(leaving);
+            if next == Next::AskDirectory {
+                let origin = Origin::Migration { shard: self.shard.id, queue: id };
+                self.shard.ask_directory(origin, Request::MoveQueue { id, to }, out);
+            }
+        }
+    }
+
+    /// Whether nothing of a queue is here but itself and its consumers.
+    pub(crate) fn is_still(&self, slot: u32, id: QueueId) -> bool {
+        let queue = &self.homes.queues[slot as usize].queue;
+        let detached = &self.homes.remote.detached;
+        let is_detached = |key: &ConsumerKey| detached.contains(&key.connection);
+        queue.is_still()
+            // A connection is about to come to it.
+            && (detached.is_empty() || !queue.consumers().any(|(_, one, _)| is_detached(&one.key)))
+            && !self.has_of(id)
+    }
+
+    /// Queues that got messages since they were looked at last: looks at up to `places_max`, those
+    /// next that were not looked at this time. A queue is told from its second look on. If
+    /// `with_idle`, all queues looked at are told.
+    pub(crate) fn sample_queues(
+        &mut self,
+        now: Now,
+        places_max: usize,
+        with_idle: bool,
+    ) -> Vec<QueueTraffic> {
+        let places = self.homes.queues.capacity();
+        let mut found = Vec::new();
+        for _ in 0..places_max.min(places) {
+            let place = self.homes.queue_looks.next_place(places);
+            let Some(home) = self.homes.queues.get(place) else {
+                self.homes.queue_looks.forget(place);
+                continue;
+            };
+            let (id, total) = (home.id, home.queue.totals().published);
+            let messages = self.homes.queue_looks.look(now.instant, place, (id, total), with_idle);
+            if let Some(messages) = messages {
+                found.push(QueueTraffic { queue: id, movable: self.may_move(now, id), messages });
+            }
+        }
+        found
+    }
+
+    /// The directory gave a queue another home and another id. What waited here for it, if that is to go on.
+    pub(crate) fn queue_moved(
+        &mut self,
+        now: Now,
+        info: &QueueInfo,
+        (id, to): (QueueId, ShardId),
+        out: &mut Outbox,
+    ) -> Option<Rest> {
+        self.homes.dead_letters.redirect(info.id, id);
+        // What is passed on to another shard waits for room in the own log.
+        self.queue_left(info.id, 0);
+        let own = self.shard.id;
+        let rest = self.homes.end_rest(info.id);
+        if own == to {
+            self.homes.migrations.expect(id, rest);
+            return None;
+        }
+        if own == info.home {
+            self.send_queue(now, info.id, (id, to), out);
+        }
+        rest
     }
 }

@@ -165,7 +165,7 @@ impl HomeSide<'_> {
         let enqueued = self.with_queue(now, slot, out, |queue, sink| {
             queue.apply(now, command::Publish { incoming }, sink)
         });
-        self.pump(now, slot, out);
+        self.dispatch_ready(now, slot, out);
         match enqueued {
             Enqueued::Accepted => Receipt::Taken,
             Enqueued::Rejected => Receipt::Refused,

@@ -3,14 +3,46 @@
 use lepus_base::Now;
 use lepus_store::{Lane, Outline};
 
-use crate::delivery::QueueSink;
+use crate::delivery::QueuePort;
 use crate::directory::Request;
 use crate::homes::HomeSide;
+use crate::journal::log_of;
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{NoSink, command};
 
 impl HomeSide<'_> {
+    /// Begins to recover the logs that the settings name; to be called once, when the directory
+    /// is complete. The operations are in `out.disk`.
+    pub(crate) fn open_stores(&mut self, now: Now, out: &mut Outbox) {
+        let Some(settings) = self.shard.settings.store.clone() else { return };
+        let unwritten_bytes_max = self.shard.limits.unwritten_bytes_max;
+        self.journal.open(&settings, unwritten_bytes_max, &mut out.disk);
+        for (_, home) in &mut self.homes.queues {
+            // A queue that was there before the logs were.
+            if let Some(info) = self.directory.queue_by_id(home.id) {
+                home.log = self.journal.place_of(log_of(info));
+                if info.durable {
+                    self.journal.name(home.log);
+                }
+            }
+        }
+        self.journal.flush(now, &mut out.disk);
+    }
+
+    /// Makes the homes of this shard of all queues that the directory has, before anybody is served.
+    pub(crate) fn make_homes(&mut self, now: Now, out: &mut Outbox) {
+        let shard = self.shard.id;
+        let places = 0..self.directory.queue_places();
+        let is_own =
+            |place: &usize| self.directory.queue_at(*place).is_some_and(|info| info.home == shard);
+        let own = places.clone().filter(is_own).count();
+        self.homes.slots.prepare(own);
+        for place in places {
+            self.make_home(now, place, out);
+        }
+    }
+
     /// A log is recovered: its queues get what they had.
     pub(crate) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
         let (directory, store) = (&self.directory, &self.shard.settings.store);
@@ -53,7 +85,7 @@ impl HomeSide<'_> {
                 };
                 state.queue.apply(now, recover, &mut NoSink);
             }
-            state.weigh(self.shard);
+            state.account_memory(self.shard);
             if state.queue.has_rules() {
                 // What is expired or too much goes without being asked for.
                 self.list_work(home);
@@ -68,7 +100,7 @@ impl HomeSide<'_> {
         }
         while let Some(place) = self.journal.next_quiet() {
             for (slot, home) in self.homes.queues.iter_mut().filter(|(_, home)| home.log == place) {
-                let mut sink = QueueSink {
+                let mut sink = QueuePort {
                     shard: self.shard,
                     connections: self.connections,
                     remote: &mut self.homes.remote,

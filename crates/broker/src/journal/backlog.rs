@@ -195,7 +195,7 @@ impl Log {
         operations: &mut Operations,
     ) -> Result<MessageView<'_>, Found> {
         if self.readers.len() >= READERS_MAX && self.store.message(at).is_none() {
-            self.hungry.push_back(reader);
+            self.waiting_readers.push_back(reader);
             return Err(Found::Pending);
         }
         match self.store.lookup_sized(at, bytes, operations) {

@@ -125,10 +125,10 @@ impl Journal {
     }
 
     /// Who may begin to read now.
-    pub(crate) fn next_hungry(&mut self, log: u16) -> Option<Reader> {
+    pub(crate) fn next_waiting_reader(&mut self, log: u16) -> Option<Reader> {
         let log = self.log(log)?;
         let has_room = log.readers.len() < READERS_MAX;
-        has_room.then(|| log.hungry.pop_front()).flatten()
+        has_room.then(|| log.waiting_readers.pop_front()).flatten()
     }
 }
 

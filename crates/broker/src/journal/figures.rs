@@ -37,7 +37,8 @@ pub struct OldestDelivery {
 
 impl Journal {
     /// Sums over all logs.
-    pub(crate) fn figures(&self) -> LogFigures {
+    #[must_use]
+    pub fn figures(&self) -> LogFigures {
         let LogTroubles { is_low, is_adopted_full, is_stopped, .. } = self.troubles();
         let mut sum = LogFigures {
             window_entries: self.windows,
@@ -71,7 +72,8 @@ impl Journal {
     }
 
     /// What all logs are in trouble with.
-    pub(crate) fn troubles(&self) -> LogTroubles {
+    #[must_use]
+    pub fn troubles(&self) -> LogTroubles {
         let mut all = LogTroubles::default();
         for log in &self.logs {
             all.is_low |= log.is_short;

@@ -9,7 +9,7 @@ use lepus_base::{ConnectionId, QueueId, ShardId};
 use super::RightsPlace;
 use super::figures::Figures;
 use crate::refusal::Refusal;
-use crate::traffic::{QueueTraffic, Talk};
+use crate::traffic::{ConnectionTraffic, QueueTraffic};
 
 /// The answer to a [`Query`](super::Query).
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub enum Answer {
     /// What connections and queues had to do.
     Traffic {
         /// Connections that talked.
-        connections: Vec<Talk>,
+        connections: Vec<ConnectionTraffic>,
         /// Queues that got messages.
         queues: Vec<QueueTraffic>,
     },

@@ -22,22 +22,22 @@ pub(crate) const LOOKED_AT_ONCE: usize = 1024;
 impl SessionSide<'_> {
     /// One slice of looking at all channels.
     pub(crate) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
-        let Some(mut next) = self.connections.looks.next() else { return };
+        let Some(mut next) = self.sessions.looks.next() else { return };
         let mut looked_at = 0;
-        while looked_at < LOOKED_AT_ONCE && next < self.connections.all.capacity() {
+        while looked_at < LOOKED_AT_ONCE && next < self.connections.capacity() {
             looked_at += 1 + self.look_at_deliveries(now, next as u32, out);
             next += 1;
         }
-        let is_over = next >= self.connections.all.capacity();
-        self.connections.looks.end_slice((!is_over).then_some(next));
-        if is_over && !self.connections.all.is_empty() {
-            self.connections.looks.arm(now, &mut self.shard.timers);
+        let is_over = next >= self.connections.capacity();
+        self.sessions.looks.end_slice((!is_over).then_some(next));
+        if is_over && !self.connections.is_empty() {
+            self.sessions.looks.arm(now, &mut self.shard.timers);
         }
     }
 
     /// Looks at the channels of one connection: how many.
     pub(crate) fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) -> usize {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         if connection.end.is_some() {
             return 0;
         }
@@ -84,7 +84,7 @@ impl SessionSide<'_> {
         let millis = timeout.as_millis();
         let number = at.channel.number();
         let queue = self.directory.describe_queue(self.directory.id_now(delivery.queue));
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let consumer = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.subscription(delivery.consumer))
@@ -102,5 +102,10 @@ impl SessionSide<'_> {
         );
         let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
         self.fail_channel(now, at, &refusal, Asked::Nothing, out);
+    }
+
+    /// It is time to look at deliveries that wait for their acknowledgement.
+    pub(crate) fn begin_looks(&mut self) {
+        self.sessions.looks.begin();
     }
 }

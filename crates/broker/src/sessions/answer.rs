@@ -22,7 +22,7 @@ impl SessionSide<'_> {
 
     /// Says something on a channel, unless the channel is ending.
     pub(crate) fn say(&mut self, at: At, answer: &Answer<'_>, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         if connection.is_unheard(at.channel.channel) {
             return;
         }
@@ -31,14 +31,14 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn set_pending(&mut self, at: At, pending: Pending) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             channel.pending = Some(Box::new(pending));
         }
     }
 
     pub(crate) fn take_pending(&mut self, at: At) -> Option<Box<Pending>> {
-        let connection = self.connections.all.get_mut(at.slot as usize)?;
+        let connection = self.connections.get_mut(at.slot)?;
         connection.incarnation(at.channel.channel)?.pending.take()
     }
 
@@ -73,7 +73,7 @@ impl SessionSide<'_> {
                 }
             }
             (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed { handle, slot }) => {
-                let connection = &mut self.connections.all[at.slot as usize];
+                let connection = &mut self.connections[at.slot];
                 if let Some(subscription) = connection
                     .incarnation(at.channel.channel)
                     .and_then(|channel| channel.subscription_mut(consumer))
@@ -138,7 +138,7 @@ impl SessionSide<'_> {
 
     /// After an answer: the channel ends if it was to, or handles what was parked.
     pub(crate) fn go_on(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.pending.is_some() {
             return;
@@ -210,16 +210,16 @@ impl SessionSide<'_> {
 
     /// Removes a consumer from its channel; its tag is free again.
     pub(crate) fn drop_subscription(&mut self, at: At, number: u32) -> Option<Box<str>> {
-        let connection = self.connections.all.get_mut(at.slot as usize)?;
+        let connection = self.connections.get_mut(at.slot)?;
         let channel = connection.incarnation(at.channel.channel)?;
         let subscription = channel.subscriptions.as_mut()?.remove(number)?;
-        connection.weigh_channel(at.channel.channel);
+        connection.account_channel(at.channel.channel);
         self.connections.recount(self.shard, at.slot);
         Some(subscription.tag)
     }
 
     pub(crate) fn forget_exclusive(&mut self, at: At, queue: QueueId) {
-        if let Some(connection) = self.connections.all.get_mut(at.slot as usize) {
+        if let Some(connection) = self.connections.get_mut(at.slot) {
             connection.exclusive_queues.remove(&queue);
         }
     }
@@ -287,7 +287,7 @@ impl SessionSide<'_> {
             return self.declared(now, at, name, None, no_wait, reply, out);
         };
         if info.exclusive() == Some(at.channel.connection) {
-            let connection = &mut self.connections.all[at.slot as usize];
+            let connection = &mut self.connections[at.slot];
             if connection.end.is_some() {
                 // The connection ended before its queue was there: it goes at once.
                 connection.cleaning += 1;

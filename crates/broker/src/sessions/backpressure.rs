@@ -6,6 +6,7 @@ use crate::mail::Shortage;
 use crate::outbox::Outbox;
 use crate::sessions::SessionSide;
 use alloc::vec::Vec;
+use lepus_base::Now;
 
 impl SessionSide<'_> {
     /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
@@ -26,7 +27,7 @@ impl SessionSide<'_> {
     /// Stops reading a client that does not read its answers. True when it is to wait.
     pub(crate) fn must_wait(&mut self, slot: u32, out: &mut Outbox) -> bool {
         let limit = self.shard.limits.unread_bytes_max;
-        let Some(connection) = self.connections.all.get(slot as usize) else { return false };
+        let Some(connection) = self.connections.get(slot) else { return false };
         if connection.end.is_some() {
             // Nothing is asked any more, and nothing that was asked is to wait for ever.
             return false;
@@ -42,7 +43,7 @@ impl SessionSide<'_> {
     pub(crate) fn resume_unread(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.unread_bytes_max;
         let shard = self.shard.id;
-        let Some(connection) = self.connections.all.get(slot as usize) else { return };
+        let Some(connection) = self.connections.get(slot) else { return };
         if connection.send.backlog() > limit / 2 {
             return;
         }
@@ -59,7 +60,7 @@ impl SessionSide<'_> {
     }
 
     /// Pauses a client while the mail to some shard has no room.
-    pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
+    pub(crate) fn wait_for_mail(&mut self, slot: u32, out: &mut Outbox) {
         if self.shard.is_mail_full(out) {
             self.connections.pause(self.shard, slot, Cause::Mail, out);
         }
@@ -88,12 +89,12 @@ impl SessionSide<'_> {
 
     /// What a shard is short of to which a connection has published.
     pub(crate) fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
-        let touched = &self.connections.all.get(slot as usize)?.touched;
+        let touched = &self.connections.get(slot)?.touched;
         self.shard.backpressure.shortage_among(touched)
     }
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.
-    pub(crate) fn press_back(&mut self, slot: u32, out: &mut Outbox) {
+    pub(crate) fn apply_backpressure(&mut self, slot: u32, out: &mut Outbox) {
         let is_over = self.shard.memory() > self.shard.loan.bytes;
         let is_full = is_over && !self.waits_for_loan(slot, out);
         if is_full {
@@ -109,6 +110,16 @@ impl SessionSide<'_> {
         if self.journal.is_behind() || self.connections.feeds_lagging_shard(self.shard, slot) {
             self.connections.pause(self.shard, slot, Cause::Log, out);
         }
-        self.press_mail(slot, out);
+        self.wait_for_mail(slot, out);
+    }
+
+    /// Of channels that wait for room in a log, those whose clients are gone wait for nothing any more, nor does what
+    /// they said behind it.
+    pub(crate) fn end_lost_of(&mut self, now: Now, waiting: Vec<ChannelRef>, out: &mut Outbox) {
+        for channel in waiting {
+            if self.connections.is_lost(channel.connection) {
+                self.end_lost(now, channel, out);
+            }
+        }
     }
 }

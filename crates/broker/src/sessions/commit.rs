@@ -45,7 +45,7 @@ impl SessionSide<'_> {
     pub(crate) fn undo(&mut self, commit: Commit) {
         let at = commit.at();
         let settles = self.shard.jobs.undo_commit(commit);
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.pending = None;
         channel.committing = None;
@@ -58,7 +58,7 @@ impl SessionSide<'_> {
 
     /// All of a commit is done; it is answered when all reports are there.
     pub(crate) fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
             channel.pending = None;
@@ -72,7 +72,7 @@ impl SessionSide<'_> {
     /// Begins to commit what a channel's transaction held.
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
         self.set_pending(at, Pending::Commit);
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             let committing = channel.committing.insert(Box::default());
             committing.take_number();
@@ -201,7 +201,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.confirms.is_some() {
             let text = "cannot switch from confirm to tx mode";
@@ -213,7 +213,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let taken = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.tx.as_mut())

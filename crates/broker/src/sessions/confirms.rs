@@ -13,9 +13,9 @@ use lepus_base::Now;
 impl SessionSide<'_> {
     /// Confirms and commits at the end of a cycle.
     pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
-        let mut listed = self.connections.follow_ups.take_confirming();
+        let mut listed = self.connections.follow_ups().take_confirming();
         for (slot, key) in listed.drain(..) {
-            let Some(connection) = self.connections.all.get_mut(slot as usize) else {
+            let Some(connection) = self.connections.get_mut(slot) else {
                 continue;
             };
             let (number, is_silent) = (key as u16, connection.is_silent);
@@ -57,18 +57,18 @@ impl SessionSide<'_> {
                 connection.session.confirm(number, last, is_taken, count > 1, bytes);
             }
             if confirms.take_resized() {
-                connection.weigh_channel(key);
+                connection.account_channel(key);
             }
             if wrote {
                 mark_dirty(connection, slot, out);
             }
         }
-        self.connections.follow_ups.give_back(listed);
+        self.connections.follow_ups().give_back(listed);
     }
 
     /// Takes the next publish number of a channel that confirms; a commit has one for all.
     pub(crate) fn next_number(&mut self, at: At) -> Option<u64> {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let channel = connection.incarnation(at.channel.channel)?;
         if channel.committing.is_some() {
             return Some(COMMIT_NUMBER);
@@ -91,7 +91,7 @@ impl SessionSide<'_> {
     ) {
         let Some(number) = number else { return };
         let slot = at.slot;
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(committing) = &mut channel.committing {
             committing.expect(number, missing);
@@ -103,7 +103,7 @@ impl SessionSide<'_> {
         confirms.open(number, missing, receipt);
         if !confirms.listed {
             confirms.listed = true;
-            self.connections.follow_ups.confirm(slot, channel.key);
+            self.connections.follow_ups().confirm(slot, at.channel.channel);
         }
     }
 
@@ -131,7 +131,7 @@ impl SessionSide<'_> {
             return;
         }
         let key = channel.key;
-        self.connections.follow_ups.confirm(slot, key);
+        self.connections.follow_ups().confirm(slot, key);
     }
 
     /// More reports of a publish are to come than were counted.
@@ -142,6 +142,13 @@ impl SessionSide<'_> {
         let Some(channel) = connection.incarnation(to.channel) else { return };
         if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {
             confirms.expect(number, more);
+        }
+    }
+
+    /// Confirms that came up since [`SessionSide::flush_confirms`] in the same turn.
+    pub(crate) fn flush_confirms_left(&mut self, now: Now, out: &mut Outbox) {
+        if self.connections.follow_ups().has_confirms() {
+            self.flush_confirms(now, out);
         }
     }
 }

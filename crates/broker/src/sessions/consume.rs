@@ -69,7 +69,7 @@ impl Connections {
                 sequence: delivery.seq,
             });
             if channel.unacked.take_resized() {
-                connection.weigh_channel(to.channel);
+                connection.account_channel(to.channel);
             }
         }
         let properties = for_client(view.properties, delivery.delivery_count);
@@ -117,14 +117,14 @@ impl SessionSide<'_> {
     ) -> Result<(), Refusal> {
         let name = self.queue_name(at, consume.queue)?;
         let tag: String = if consume.tag.is_empty() {
-            self.connections.names.name("amq.ctag-")
+            self.sessions.names.name("amq.ctag-")
         } else {
             consume.tag.into()
         };
         let hash = self.shard.hash;
         let own = self.shard.id;
         self.make_way(at, &tag, out);
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
             || channel.reply_consumer.as_deref() == Some(&*tag);
@@ -164,7 +164,7 @@ impl SessionSide<'_> {
         if home != own {
             prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
@@ -175,7 +175,7 @@ impl SessionSide<'_> {
             subscriptions.ungoverned.insert(number);
         }
         let incarnation = channel.key;
-        connection.weigh_channel(incarnation);
+        connection.account_channel(incarnation);
         let key = consumer_key(at.channel, incarnation, number);
         let consumer = Consumer {
             key,
@@ -199,7 +199,7 @@ impl SessionSide<'_> {
     /// places from others.
     pub(crate) fn make_way(&mut self, at: At, tag: &str, out: &mut Outbox) {
         let limit = self.shard.limits.consumers_per_channel_max as usize;
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let channel = connection.incarnation(at.channel.channel);
         let Some(all) = channel.and_then(|channel| channel.subscriptions.as_ref()) else { return };
         let is_full = all.by_number.len() >= limit;
@@ -218,7 +218,7 @@ impl SessionSide<'_> {
         tag: String,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.reply_consumer.is_some() {
             let text = "reply consumer already set";
@@ -236,7 +236,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn cancel_consumer(&mut self, at: At, tag: &str, no_wait: bool, out: &mut Outbox) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let number = channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(tag).copied());
         if number.is_none() {
@@ -255,7 +255,7 @@ impl SessionSide<'_> {
 
     /// Asks a consumer's home to remove it.
     pub(crate) fn ask_cancel(&mut self, at: At, number: u32, out: &mut Outbox) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(subscription) =
             connection.incarnation(at.channel.channel).and_then(|c| c.subscription_mut(number))
         else {

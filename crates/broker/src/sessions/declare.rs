@@ -85,7 +85,7 @@ impl SessionSide<'_> {
         let name = clean_name(declare.exchange).into_owned();
         let answer = (!declare.no_wait).then_some(Done::ExchangeDeclared);
         if declare.passive {
-            let user = &self.connections.all[at.slot as usize].user;
+            let user = &self.connections[at.slot].user;
             check_not_default(&name)?;
             self.directory.find_exchange(at.vhost, &name)?;
             self.authorize_passive(user, at, "exchange", &name)?;
@@ -173,7 +173,7 @@ impl SessionSide<'_> {
         asked: Asked,
         out: &mut Outbox,
     ) -> Outcome {
-        let user = &self.connections.all[at.slot as usize].user;
+        let user = &self.connections[at.slot].user;
         self.directory.authorize_request(user, &request)?;
         if let Checked::Already(_) = self.directory.check(&request)? {
             self.answer_done(at, done, out);
@@ -203,7 +203,7 @@ impl SessionSide<'_> {
         let cleaned = clean_name(declare.queue);
         if declare.passive {
             let name: Box<str> = self.queue_name(at, &cleaned)?;
-            let user = &self.connections.all[at.slot as usize].user;
+            let user = &self.connections[at.slot].user;
             let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
             self.authorize_passive(user, at, "queue", &name)?;
             let id = info.id;
@@ -214,12 +214,9 @@ impl SessionSide<'_> {
             return Ok(());
         }
         let server_named = cleaned.is_empty();
-        let name: String = if server_named {
-            self.connections.names.name("amq.gen-")
-        } else {
-            cleaned.into_owned()
-        };
-        let connection = &self.connections.all[at.slot as usize];
+        let name: String =
+            if server_named { self.sessions.names.name("amq.gen-") } else { cleaned.into_owned() };
+        let connection = &self.connections[at.slot];
         let request = Request::DeclareQueue {
             vhost: at.vhost.into(),
             name: name.clone(),
@@ -275,7 +272,7 @@ impl SessionSide<'_> {
             let name = declare.queue.into();
             let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
-            self.connections.all[at.slot as usize].touch(of.shard);
+            self.connections[at.slot].touch(of.shard);
             let mail = Mail::FindReplyConsumer { of, from: at.channel };
             out.mail[of.shard.index()].items.push(mail);
             return Ok(());
@@ -334,7 +331,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Outcome {
         let name = self.queue_name(at, queue)?;
-        let user = &self.connections.all[at.slot as usize].user;
+        let user = &self.connections[at.slot].user;
         let resource = Resource::Queue(&name);
         self.directory.accounts().authorize(user, at.vhost, Access::Configure, resource)?;
         let Some(_) = self.directory.queue(at.vhost, &name) else {
@@ -362,7 +359,7 @@ impl SessionSide<'_> {
 
     /// A queue that the user may read from.
     pub(crate) fn readable_queue(&self, at: At, name: &str) -> Result<(QueueId, ShardId), Refusal> {
-        let user = &self.connections.all[at.slot as usize].user;
+        let user = &self.connections[at.slot].user;
         self.directory.accounts().authorize(user, at.vhost, Access::Read, Resource::Queue(name))?;
         let info = self.directory.find_queue(at.vhost, name, at.channel.connection)?;
         Ok((info.id, info.home))
@@ -373,7 +370,7 @@ impl SessionSide<'_> {
         if !name.is_empty() {
             return Ok(clean_name(name).into());
         }
-        let connection = &self.connections.all[at.slot as usize];
+        let connection = &self.connections[at.slot];
         connection
             .channel(at.channel.number())
             .and_then(|channel| channel.last_queue.clone())
@@ -381,7 +378,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn remember_queue(&mut self, at: At, name: &str) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         if let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.last_queue.as_deref() != Some(name)
         {

@@ -81,13 +81,8 @@ impl SessionSide<'_> {
         };
         let size = u64::from(message.end - message.start);
         let counters = &mut self.shard.counters;
-        let connection = match self.connections.all.get_mut(*hint as usize) {
-            Some(connection) if connection.id == to.connection => Some((*hint, connection)),
-            _ => self.connections.by_id.get(&to.connection).copied().and_then(|slot| {
-                self.connections.all.get_mut(slot as usize).map(|connection| (slot, connection))
-            }),
-        };
-        let Some((connection_slot, connection)) = connection else {
+        let found = self.connections.connection(to.connection, *hint);
+        let Some((connection_slot, connection)) = found else {
             if *slot != NO_SLOT {
                 out.mail[from.index()].items.push(Mail::Settle {
                     queue: *queue,
@@ -175,7 +170,7 @@ impl SessionSide<'_> {
         if let Some(subscriptions) = &mut channel.subscriptions {
             subscriptions.remove(key.consumer);
         }
-        connection.weigh_channel(key.channel);
+        connection.account_channel(key.channel);
         self.connections.recount(self.shard, slot);
         if tells && !silent {
             self.connections.answer(slot, number, &Answer::ConsumerLost(&tag), out);
@@ -234,7 +229,7 @@ impl SessionSide<'_> {
         };
         if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
-            self.connections.drop_unread_reply(self.shard, slot, out);
+            self.drop_unread_reply(slot, out);
             return false;
         }
         let is_silent = connection.is_silent;

@@ -10,7 +10,7 @@ use crate::effort::METHOD_STEPS;
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
 use crate::outbox::{ConnectionSlot, Severity};
-use crate::parked::{self, Parked, park_operation, park_publish};
+use crate::parked::{park_operation, park_publish};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Asked, Closing, Done, Operation};
 use crate::session::{Event, Publish};
@@ -42,7 +42,7 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn at(&self, slot: u32, number: u16) -> Option<At> {
-        let connection = self.connections.all.get(slot as usize)?;
+        let connection = self.connections.get(slot)?;
         let channel = connection.channel(number)?;
         Some(At {
             slot,
@@ -78,7 +78,7 @@ impl SessionSide<'_> {
         no_wait: bool,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.tx.is_some() {
             let text = "cannot switch from tx to confirm mode";
@@ -86,7 +86,7 @@ impl SessionSide<'_> {
         }
         if channel.confirms.is_none() {
             channel.confirms = Some(alloc::boxed::Box::new(Confirms::default()));
-            connection.weigh_channel(at.channel.channel);
+            connection.account_channel(at.channel.channel);
         }
         if !no_wait {
             self.say(at, &Answer::Done(Done::ConfirmsSelected), out);
@@ -97,7 +97,7 @@ impl SessionSide<'_> {
     /// Reads a connection again that was paused for its parked frames, once there are few.
     pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max / 2;
-        let Some(connection) = self.connections.all.get(slot as usize) else { return };
+        let Some(connection) = self.connections.get(slot) else { return };
         let is_paused = connection.paused.has(Cause::Parked);
         if is_paused && connection.parked_bytes <= limit {
             self.connections.resume(self.shard, slot, Cause::Parked, out);
@@ -144,7 +144,7 @@ impl SessionSide<'_> {
             Event::CloseOk => out.close.push(ConnectionSlot(slot)),
             Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
             Event::Disconnect => {
-                let Some(connection) = self.connections.all.get(slot as usize) else { return };
+                let Some(connection) = self.connections.get(slot) else { return };
                 let reason = connection.session.disconnect_reason();
                 let text = format!("{}: {reason}", connection_name(connection));
                 out.log(Severity::Warning, "connection-refused", text);
@@ -155,7 +155,7 @@ impl SessionSide<'_> {
 
     pub(crate) fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max;
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         if connection.end.is_some() {
             return;
         }
@@ -186,7 +186,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let limit = self.shard.limits.parked_bytes_max;
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         if connection.end.is_some() {
             return;
         }
@@ -293,33 +293,5 @@ impl SessionSide<'_> {
                 Err(Refusal::new(RefusalKind::CommandInvalid, text))
             }
         }
-    }
-
-    /// Handles the first of what is parked. Returns the bytes it took; `None` when nothing is left.
-    pub(crate) fn replay_one(
-        &mut self,
-        now: Now,
-        at: At,
-        bytes: &[u8],
-        out: &mut Outbox,
-    ) -> Option<usize> {
-        let (parked, used) = parked::first(bytes)?;
-        match parked {
-            Parked::End => self.end_channel(now, at, Ending::ByConnection, out),
-            Parked::Operation(frame) => {
-                let connection = self.connections.all.get(at.slot as usize)?;
-                let (operation, asked) = connection
-                    .session
-                    .operation(frame)
-                    .expect("what was read once can be read again");
-                self.perform(now, at, &operation, asked, out);
-            }
-            Parked::Publish(publish) => {
-                if let Err(refusal) = self.publish(now, at, publish, out) {
-                    self.fail_channel(now, at, &refusal, Asked::Publish, out);
-                }
-            }
-        }
-        Some(used)
     }
 }

@@ -21,17 +21,17 @@ pub(crate) const ORPHANS_AT_ONCE_MAX: usize = 1024;
 impl SessionSide<'_> {
     /// Slices of what ends.
     pub(crate) fn work_on_ends(&mut self, now: Now, out: &mut Outbox) {
-        self.connections.ends.renew();
-        while let Some(end) = self.connections.ends.next() {
+        self.sessions.ends.renew();
+        while let Some(end) = self.sessions.ends.next() {
             self.go_on_ending(now, end, out);
         }
-        self.connections.ends.renew();
+        self.sessions.ends.renew();
     }
 
     /// A slice of one end.
     pub(crate) fn go_on_ending(&mut self, now: Now, mut end: End, out: &mut Outbox) {
-        let enough = self.connections.ends.begin_slice();
-        while self.connections.ends.take_step(enough) {
+        let enough = self.sessions.ends.begin_slice();
+        while self.sessions.ends.take_step(enough) {
             let is_done = match &mut end {
                 End::Channel { at, next } => self.ask_next_cancel(now, *at, next, out),
                 End::Connection(parting) => self.end_next(now, parting, out),
@@ -40,15 +40,15 @@ impl SessionSide<'_> {
                 return;
             }
         }
-        self.connections.ends.put_off(end);
+        self.sessions.ends.put_off(end);
     }
 
     /// Takes steps for `work` on something that ends, as far as there are some left.
     pub(crate) fn with_end_steps(&mut self, work: impl FnOnce(&mut Self, &mut usize)) {
-        let before = self.connections.ends.steps();
+        let before = self.sessions.ends.steps();
         let mut steps = before;
         work(self, &mut steps);
-        self.connections.ends.spend(before - steps);
+        self.sessions.ends.spend(before - steps);
     }
 
     /// An ending channel begins to cancel its consumers.
@@ -89,7 +89,7 @@ impl SessionSide<'_> {
 
     /// The homes of all consumers of an ending channel are asked, if it had any.
     pub(crate) fn consumers_asked(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         // Behind the questions, so that they do not come again.
         let subscriptions = channel.subscriptions.take();
@@ -99,7 +99,7 @@ impl SessionSide<'_> {
         for late in subscriptions.map(|all| all.late).unwrap_or_default() {
             return_late(at.channel.connection, late, out);
         }
-        connection.weigh_channel(at.channel.channel);
+        connection.account_channel(at.channel.channel);
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(Pending::End { waiting }) = channel.pending.as_deref_mut()
             && *waiting > 1
@@ -113,7 +113,7 @@ impl SessionSide<'_> {
 
     /// The channels of a connection and its exclusive queues begin to go.
     pub(crate) fn part(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         let id = connection.id;
         let queues = core::mem::take(&mut connection.exclusive_queues);
         let retired: Vec<u64> = connection.retired().map(|channel| channel.key).collect();
@@ -201,7 +201,7 @@ impl SessionSide<'_> {
     /// A consumer's tag is wanted for another one, or there is no room for one more on the channel:
     /// those of deleted queues that have yet to be told are, as if their turn had come.
     pub(crate) fn cancel_orphans(&mut self, at: At, tag: Option<&str>, out: &mut Outbox) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let Some(all) = &channel.subscriptions else { return };
         let is_orphan = |queue: QueueId| self.directory.queue_by_id(queue).is_none();

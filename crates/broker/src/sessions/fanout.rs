@@ -31,7 +31,7 @@ impl SessionSide<'_> {
     /// queue.
     pub(crate) fn pause_publishing(&mut self, channel: ChannelRef) {
         let Some(at) = self.find_channel(channel) else { return };
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         // It may wait for something else; that is seen to when it has come.
         if connection
             .incarnation(channel.channel)
@@ -74,7 +74,7 @@ impl SessionSide<'_> {
 
     /// Whether it is a channel's commit that publishes.
     pub(crate) fn is_committing(&mut self, at: At) -> bool {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let channel = connection.incarnation(at.channel.channel);
         channel.is_some_and(|found| matches!(found.pending.as_deref(), Some(Pending::Commit)))
     }

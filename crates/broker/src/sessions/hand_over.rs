@@ -1,9 +1,21 @@
 //! A connection without state goes to the home of the first queue that it names.
 
+use alloc::boxed::Box;
+
+use crate::connection::Connection;
 use crate::departure::STAY;
+use crate::outbox::{ConnectionSlot, Outbox};
 use crate::session::{Consume, DeclareQueue, Event, Incoming, Operation, Publish};
 use crate::sessions::SessionSide;
 use lepus_base::{Now, ShardId, VhostId};
+
+/// A connection between two shards.
+#[derive(Debug)]
+pub struct Traveller {
+    connection: Box<Connection>,
+    /// From where the balancer sent it, and why, if it did.
+    errand: Option<(ShardId, Box<str>)>,
+}
 
 impl SessionSide<'_> {
     /// The shard that a connection without state should move to, given what it asks for next:
@@ -18,7 +30,7 @@ impl SessionSide<'_> {
         if self.shard.settings.shards == 1 {
             return None;
         }
-        let connection = self.connections.all.get(slot as usize)?;
+        let connection = self.connections.get(slot)?;
         let home = match event {
             Event::Operation { operation, .. } => {
                 let (Operation::DeclareQueue(DeclareQueue { queue, .. })
@@ -37,7 +49,7 @@ impl SessionSide<'_> {
             }
             _ => return None,
         };
-        let connection = self.connections.all.get(slot as usize)?;
+        let connection = self.connections.get(slot)?;
         let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
         (home != self.shard.id && !settled && connection.is_movable()).then_some(home)
     }
@@ -52,5 +64,36 @@ impl SessionSide<'_> {
             [route] => Some(route.home),
             _ => None,
         }
+    }
+
+    /// Takes a connection off this shard. `None` where it is gone or cannot go any more; then it is served as before.
+    pub(crate) fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+        let why = self.sessions.departures.end(self.connections.get(slot.0)?).ok()?;
+        self.shard.counters.moved += u64::from(why.is_some());
+        let mut connection = self.connections.remove(self.shard, slot.0)?;
+        self.shard.counters.handed_over += 1;
+        connection.leave_shard(self.shard.now.instant);
+        Some(Traveller { connection, errand: why.map(|why| (self.shard.id, why)) })
+    }
+
+    /// Takes a connection over from another shard.
+    pub(crate) fn adopt(
+        &mut self,
+        now: Now,
+        traveller: Traveller,
+        out: &mut Outbox,
+    ) -> ConnectionSlot {
+        let Traveller { mut connection, errand } = traveller;
+        connection.moved_at = Some(now.instant);
+        connection.send.settle_in();
+        let has_bytes = !connection.send.is_empty();
+        let slot = self.connections.insert(self.shard, connection);
+        self.sessions.looks.arm(now, &mut self.shard.timers);
+        if has_bytes {
+            self.connections.mark_dirty(slot, out);
+        }
+        self.attach_consumers(now, slot, out);
+        self.receive_traveller(now, slot, errand, out);
+        ConnectionSlot(slot)
     }
 }

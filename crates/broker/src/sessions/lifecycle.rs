@@ -3,12 +3,13 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use lepus_base::{ConnectionId, Instant, Now};
+use lepus_base::{ConnectionId, Instant, Now, ShardId};
 
 use crate::backpressure::Cause;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd};
 use crate::connections::{connection_name, mark_dirty};
+use crate::directory::{Applied, Change};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -56,7 +57,7 @@ impl SessionSide<'_> {
         self.shard
             .effort
             .spend(LOGIN_STEPS.saturating_add(bytes.saturating_mul(DIGEST_BYTE_STEPS)));
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         // It came with the name, and stays as long as the connection.
         connection.apart_bytes += connection.client_properties().bytes().len();
         let loopback = connection.peer.loopback;
@@ -95,7 +96,7 @@ impl SessionSide<'_> {
 
     /// The client opens a vhost.
     pub(crate) fn open(&mut self, now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
-        let user = self.connections.all[slot as usize].user.clone();
+        let user = self.connections[slot].user.clone();
         let refuse = |why: String| Err(Refusal::new(RefusalKind::NotAllowed, why));
         let result = match self.directory.vhost(vhost) {
             None => refuse(format!("vhost {vhost} not found")),
@@ -103,15 +104,15 @@ impl SessionSide<'_> {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
             Some(id) => {
-                self.connections.census.over_limit(self.directory, id, &user).map_or(Ok(id), refuse)
+                self.sessions.census.over_limit(self.directory, id, &user).map_or(Ok(id), refuse)
             }
         };
         if let Ok(id) = result {
             self.connections.let_in(self.shard, slot);
-            let connection = self.connections.all[slot as usize].id;
+            let connection = self.connections[slot].id;
             self.count_connection(connection, (id, &user), true, out);
         }
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         let result = result.map(|id| {
             connection.vhost = id;
             connection.vhost_name = vhost.into();
@@ -132,7 +133,7 @@ impl SessionSide<'_> {
 
     /// The client opens a channel.
     pub(crate) fn channel_open(&mut self, now: Now, slot: u32, number: u16, out: &mut Outbox) {
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         if connection.channel(number).is_some() {
             let text = format!("second 'channel.open' seen on channel {number}");
             return self.refuse_channel(now, slot, RefusalKind::ChannelError, text, out);
@@ -148,7 +149,7 @@ impl SessionSide<'_> {
         if let Some(text) = self.over_channel_limit(slot) {
             return self.refuse_channel(now, slot, RefusalKind::NotAllowed, text, out);
         }
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         connection.open_channel(number);
         connection.session.channel_opened(number, &mut connection.send.bytes);
         self.shard.counters.channels_opened += 1;
@@ -177,7 +178,7 @@ impl SessionSide<'_> {
         asked: Asked,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let is_ending = connection.end.is_some();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
@@ -202,7 +203,7 @@ impl SessionSide<'_> {
 
     /// Begins the end of a channel.
     pub(crate) fn end_channel(&mut self, now: Now, at: At, ending: Ending, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let already = channel.ending.is_some();
         channel.ending = Some(ending);
@@ -222,7 +223,7 @@ impl SessionSide<'_> {
             }
             _ => {}
         }
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ends = !already && channel.pending.is_none();
         self.resume_parked(at.slot, out);
@@ -233,7 +234,7 @@ impl SessionSide<'_> {
 
     /// The channel cancels its consumers, requeues what it held, and is gone.
     pub(crate) fn continue_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.reply_consumer = None;
         if channel.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty()) {
@@ -245,12 +246,12 @@ impl SessionSide<'_> {
 
     /// Nothing of the channel is left anywhere.
     pub(crate) fn finish_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let number = at.channel.number();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ending = channel.ending;
         channel.unacked = Default::default();
-        connection.weigh_channel(at.channel.channel);
+        connection.account_channel(at.channel.channel);
         match ending {
             Some(Ending::ByClient) => {
                 let is_ending = connection.end.is_some();
@@ -286,7 +287,7 @@ impl SessionSide<'_> {
 
     /// `channel.close-ok`: the number is free.
     pub(crate) fn channel_close_ok(&mut self, at: At) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending != Some(Ending::ByBroker) {
             return;
@@ -308,7 +309,7 @@ impl SessionSide<'_> {
         why: Closing<'_>,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         if connection.end.is_some() {
             return;
         }
@@ -319,7 +320,7 @@ impl SessionSide<'_> {
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
         self.connections.arm(self.shard, slot);
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
         }
@@ -333,7 +334,7 @@ impl SessionSide<'_> {
         end: ConnectionEnd,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         let before = connection.end;
         connection.end = Some(end);
         if before.is_some() {
@@ -348,7 +349,7 @@ impl SessionSide<'_> {
             let user = connection.user.clone();
             self.count_connection(id, (vhost, &user), false, out);
         }
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         connection.is_silent = end == ConnectionEnd::ByBroker;
         connection.stalled.clear();
         self.part(now, slot, out);
@@ -356,7 +357,7 @@ impl SessionSide<'_> {
 
     /// One channel or exclusive queue of an ending connection is gone.
     pub(crate) fn cleaned(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         connection.cleaning = connection.cleaning.saturating_sub(1);
         if connection.cleaning == 0 {
             self.finish_connection(now, slot, out);
@@ -365,7 +366,7 @@ impl SessionSide<'_> {
 
     /// Nothing of the connection is left anywhere but its socket, if that.
     pub(crate) fn finish_connection(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
             connection.send.cut(&mut self.shard.pool);
@@ -377,12 +378,8 @@ impl SessionSide<'_> {
         if !connection.gone {
             return;
         }
-        let Some(mut connection) = self.connections.all.try_remove(slot as usize) else {
-            return;
-        };
-        self.connections.by_id.remove(&connection.id);
+        let Some(mut connection) = self.connections.remove(self.shard, slot) else { return };
         connection.send.clear(&mut self.shard.pool);
-        self.connections.forget_bytes(self.shard, &mut connection);
         for shard in &connection.touched {
             if *shard != self.shard.id {
                 out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
@@ -433,12 +430,33 @@ impl SessionSide<'_> {
             let text = format!("{}: {why}", connection_name(connection));
             out.log(Severity::Warning, "connection-dropped", text);
             // The peer is not there to read them. Otherwise the last bytes still go out.
-            if let Some(connection) = self.connections.all.get_mut(slot as usize) {
+            if let Some(connection) = self.connections.get_mut(slot) {
                 connection.send.clear(&mut self.shard.pool);
             }
         }
         out.close.push(ConnectionSlot(slot));
         self.end_connection(now, slot, ConnectionEnd::Lost, out);
+    }
+
+    /// The directory has changed: connections to what is gone are closed.
+    pub(crate) fn follow_change(
+        &mut self,
+        now: Now,
+        change: &Change,
+        applied: &Applied,
+        out: &mut Outbox,
+    ) {
+        if let Change::UserLimited { name, .. } = change {
+            self.connections.user_channels().note(name);
+        }
+        if let Some(vhost) = applied.vhost_deleted {
+            let is_in = |connection: &Connection| connection.vhost == vhost;
+            self.close_connections(now, is_in, "vhost is deleted", out);
+        }
+        if let Some(user) = &applied.user_deleted {
+            let is_of = |connection: &Connection| connection.user == *user;
+            self.close_connections(now, is_of, "user is deleted", out);
+        }
     }
 
     /// Closes connections for a reason of the operator's.
@@ -451,10 +469,9 @@ impl SessionSide<'_> {
     ) {
         let slots: alloc::vec::Vec<u32> = self
             .connections
-            .all
             .iter()
             .filter(|(_, connection)| which(connection) && connection.end.is_none())
-            .map(|(slot, _)| slot as u32)
+            .map(|(slot, _)| slot)
             .collect();
         for slot in slots {
             let refusal = Refusal::new(RefusalKind::Forced, why);
@@ -465,5 +482,49 @@ impl SessionSide<'_> {
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
         self.connections.pause(self.shard, slot, Cause::Parked, out);
+    }
+
+    /// Closes one connection for a reason of the operator's, here or should it come here: to be
+    /// called on every shard, since it may be between two of them. Whether it is here.
+    pub(crate) fn close_connection(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        why: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(slot) = self.connections.slot_of(id) else {
+            self.sessions.departures.expel(id, why);
+            return false;
+        };
+        let refusal = Refusal::new(RefusalKind::Forced, why);
+        self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
+        true
+    }
+
+    /// The broker stops: all clients are told, and who has not logged in is not waited for.
+    pub(crate) fn tell_shut_down(&mut self, now: Now, out: &mut Outbox) {
+        let is_early =
+            |(_, connection): &(u32, &Connection)| connection.session.state() != State::Running;
+        let early = self.connections.iter().filter(is_early);
+        out.close.extend(early.map(|(slot, _)| ConnectionSlot(slot)));
+        self.close_connections(
+            now,
+            |connection| connection.session.state() == State::Running,
+            "broker forced connection closure with reason 'shutdown'",
+            out,
+        );
+    }
+
+    /// Closes connections that opened on several shards at once and are too many, the newest first.
+    pub(crate) fn close_surplus(&mut self, now: Now, out: &mut Outbox) {
+        while let Some((connection, text)) = self.sessions.census.next_surplus(self.directory) {
+            // It may be between two shards.
+            out.tell_others(ShardId(0), || Mail::CloseConnection {
+                connection,
+                text: text.as_str().into(),
+            });
+            self.close_connection(now, connection, &text, out);
+        }
     }
 }

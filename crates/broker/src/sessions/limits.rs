@@ -18,7 +18,7 @@ impl SessionSide<'_> {
         came: bool,
         out: &mut Outbox,
     ) {
-        self.connections.census.count_own(connection, (vhost, user), came);
+        self.sessions.census.count_own(connection, (vhost, user), came);
         out.tell_others(self.shard.id, || Mail::ConnectionCounted {
             connection,
             vhost,
@@ -36,19 +36,21 @@ impl SessionSide<'_> {
         came: bool,
     ) {
         let of_shard_0 = (self.shard.id == ShardId(0)).then_some(&*self.directory);
-        self.connections.census.count_other(connection, (vhost, user), came, of_shard_0);
+        self.sessions.census.count_other(connection, (vhost, user), came, of_shard_0);
     }
 
     /// Why the user may not open one more channel on the connection in `slot`, if so.
-    pub(crate) fn over_channel_limit(&self, slot: u32) -> Option<String> {
-        let connection = self.connections.all.get(slot as usize)?;
-        self.connections.user_channels.over_limit(self.directory, connection)
+    pub(crate) fn over_channel_limit(&mut self, slot: u32) -> Option<String> {
+        self.connections.over_channel_limit(self.directory, slot)
     }
 
     /// Tells the other shards of users with a limit whose channels here have changed.
     #[cold]
     pub(crate) fn tell_channels(&mut self, out: &mut Outbox) {
-        for (user, channels) in self.connections.user_channels.take_changed() {
+        if !self.connections.user_channels().has_changed() {
+            return;
+        }
+        for (user, channels) in self.connections.user_channels().take_changed() {
             let found = self.directory.user(&user);
             if found.is_some_and(|user| user.limits.channels_max.is_some()) {
                 out.tell_others(self.shard.id, || Mail::ChannelsCounted {
@@ -62,6 +64,7 @@ impl SessionSide<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::query::Query;
     use alloc::vec::Vec;
 
     use lepus_base::{ConnectionId, Now, ShardId, VhostId};
@@ -89,7 +92,8 @@ mod tests {
         broker.preset(NOW, &Directory::preset("guest", b"guest", [7; 4], "/"), out);
         let limits = VhostLimits { connections_max: Some(2), ..VhostLimits::default() };
         let vhost = VhostRef::Name("/".into());
-        broker.request(NOW, 1, &Request::SetVhostLimits { vhost, limits }, out);
+        let change = Query::Change(Request::SetVhostLimits { vhost, limits });
+        broker.query(NOW, 1, change, out);
         let vhost = broker.directory.vhost("/").expect("it is preset");
         (broker, vhost)
     }

@@ -2,25 +2,30 @@
 
 use alloc::format;
 
+use core::time::Duration;
+
 use lepus_base::Now;
 
 use crate::outbox::Outbox;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Asked, Closing};
 use crate::sessions::SessionSide;
+use crate::timers::Timer;
 
+/// How long an empty send buffer keeps its memory, about.
+const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 /// Half a message below this size is not worth closing a connection for, in bytes.
 pub(crate) const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
 
 impl SessionSide<'_> {
     /// Gives the memory of empty send buffers back; busy ones are looked at again.
     pub(crate) fn trim_buffers(&mut self, now: Now) {
-        for (slot, id) in core::mem::take(&mut self.connections.spacious) {
+        for (slot, id) in core::mem::take(&mut self.sessions.trimmable) {
             let Some(connection) = self.connections.connection_at(slot, id) else { continue };
-            connection.spacious = false;
+            connection.trimmable = false;
             connection.send.shrink();
             self.connections.recount(self.shard, slot);
-            self.connections.note_spacious(self.shard, slot, now);
+            self.note_trimmable(slot, now);
         }
     }
 
@@ -36,8 +41,14 @@ impl SessionSide<'_> {
     /// blocked publishers may end what they began, and many of them together could take any
     /// amount.
     #[inline]
-    pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+    pub(crate) fn account_memory(
+        &mut self,
+        now: Now,
+        slot: u32,
+        leftover: usize,
+        out: &mut Outbox,
+    ) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         connection.leftover_bytes = leftover;
         let held = connection.session.held_bytes();
         let ends = connection.end.is_some();
@@ -53,5 +64,19 @@ impl SessionSide<'_> {
             self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Publish), out);
             self.connections.recount(self.shard, slot);
         }
+    }
+
+    /// Notes a send buffer that is empty and keeps its memory, to be looked at again.
+    #[inline]
+    pub(crate) fn note_trimmable(&mut self, slot: u32, now: Now) {
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        if connection.trimmable || !connection.send.is_empty() || !connection.send.is_trimmable() {
+            return;
+        }
+        connection.trimmable = true;
+        if self.sessions.trimmable.is_empty() {
+            self.shard.timers.arm(now.instant + TRIM_INTERVAL, Timer::Trim);
+        }
+        self.sessions.trimmable.push((slot, connection.id));
     }
 }

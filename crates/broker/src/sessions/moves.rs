@@ -13,8 +13,12 @@ use crate::session::{Asked, Closing};
 use crate::sessions::SessionSide;
 use alloc::boxed::Box;
 use alloc::format;
-use lepus_base::Now;
-use lepus_base::{QueueId, ShardId};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use lepus_base::{ConnectionId, Now, QueueId, ShardId};
+
+use crate::backpressure::Cause;
+use crate::traffic::ConnectionTraffic;
 
 impl SessionSide<'_> {
     /// Lets the consumers of this shard, and connections that published to the queue, know where it
@@ -26,7 +30,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let own = self.shard.id;
-        for (_, connection) in &mut self.connections.all {
+        for (_, connection) in self.connections.iter_mut() {
             connection.redirect((info.id, info.home), (id, to), own, |consumer, on| {
                 out.mail[to.index()].items.push(Mail::Govern { consumer, queue: id, on });
             });
@@ -88,7 +92,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let own = self.shard.id;
-        let Some(connection) = self.connections.all.get(slot as usize) else { return };
+        let Some(connection) = self.connections.get(slot) else { return };
         if let Some((from, why)) = errand {
             let name = connection_name(connection);
             let text = format!("{name}: from shard {from} to {own}; {why}");
@@ -100,7 +104,7 @@ impl SessionSide<'_> {
             "vhost is deleted"
         } else if self.directory.user(&connection.user).is_none() {
             "user is deleted"
-        } else if let Some(why) = self.connections.departures.expelled(connection.id) {
+        } else if let Some(why) = self.sessions.departures.expelled(connection.id) {
             why
         } else {
             return;
@@ -111,7 +115,7 @@ impl SessionSide<'_> {
 
     /// A connection has come: its consumers get messages here.
     pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get(slot as usize) else { return };
+        let Some(connection) = self.connections.get(slot) else { return };
         let (id, consumers) = (connection.id, connection.attachments());
         self.home().connection_came(id);
         for Attachment { queue, key, handle } in consumers {
@@ -128,5 +132,100 @@ impl SessionSide<'_> {
             }
             self.home().resume_consumer(now, (queue, home), handle, out);
         }
+    }
+
+    /// Has a connection go to another shard as soon as it can, for the reason `why`, which the log
+    /// tells. False if it is not here or cannot go: it is tied to its shard by what it does besides
+    /// publishing, is on its way already, or too many others are.
+    pub(crate) fn move_connection(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        to: ShardId,
+        why: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        if !self.shard.may_send_to(to) || !self.sessions.departures.may_begin(id) {
+            return false;
+        }
+        let Some((slot, connection)) = self.connections.connection(id, u32::MAX) else {
+            return false;
+        };
+        if !connection.may_leave_to(to) {
+            return false;
+        }
+        let detaches = !connection.attachments().is_empty();
+        self.connections.pause(self.shard, slot, Cause::Move, out);
+        let number = self.sessions.departures.begin(now, (slot, id), to, why, detaches);
+        if detaches {
+            let mail = Mail::DetachConsumers { connection: id, number };
+            out.mail[to.index()].items.push(mail);
+        }
+        true
+    }
+
+    /// Brings departures forward, at the end of a cycle.
+    pub(crate) fn depart(&mut self, now: Now, out: &mut Outbox) {
+        if self.sessions.departures.has_waiting() && self.has_applied_mail() {
+            for (from, connection, number) in self.sessions.departures.take_waiting() {
+                out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
+            }
+        }
+        for mut departure in self.sessions.departures.take_all() {
+            let (slot, id) = departure.connection();
+            if self.bring_forward(now, &mut departure, out) {
+                self.sessions.departures.keep(departure);
+            } else if self.connections.connection_at(slot, id).is_some() {
+                self.connections.resume(self.shard, slot, Cause::Move, out);
+            }
+        }
+    }
+
+    /// A connection of another shard wants to go: is all applied that it sent here?
+    pub(crate) fn move_barrier(
+        &mut self,
+        from: ShardId,
+        connection: ConnectionId,
+        number: u64,
+        out: &mut Outbox,
+    ) {
+        // Nothing is delivered to it, and all deliveries are on their way to the client.
+        self.homes.forget_window(connection);
+        if self.has_applied_mail() {
+            out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
+        } else {
+            self.sessions.departures.wait(from, connection, number);
+        }
+    }
+
+    /// What connections published since they were looked at last: looks at up to `slots_max`, those
+    /// next that were not looked at this time. If `with_idle`, all connections looked at are told,
+    /// and whether one may go is only known when it is sent.
+    pub(crate) fn sample_connections(
+        &mut self,
+        now: Now,
+        slots_max: usize,
+        with_idle: bool,
+    ) -> Vec<ConnectionTraffic> {
+        let own = self.shard.id;
+        let slots = self.connections.capacity();
+        let mut samples = Vec::new();
+        for _ in 0..slots_max.min(slots) {
+            let next = self.sessions.sampled + 1;
+            self.sessions.sampled = if (next as usize) < slots { next } else { 0 };
+            let found = self.connections.get_mut(self.sessions.sampled);
+            let Some(connection) = found else { continue };
+            let to = connection.traffic.take(now.instant, own);
+            if with_idle || !to.is_empty() {
+                let most = to.iter().max_by_key(|(shard, count)| (*count, Reverse(*shard)));
+                let movable = match most {
+                    Some(&(shard, _)) if shard != own => connection.may_leave_to(shard),
+                    _ => connection.may_leave(),
+                };
+                let movable = movable || with_idle;
+                samples.push(ConnectionTraffic { connection: connection.id, movable, to });
+            }
+        }
+        samples
     }
 }

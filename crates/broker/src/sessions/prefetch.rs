@@ -23,7 +23,7 @@ impl SessionSide<'_> {
     /// A settled delivery makes room under the channel's limits.
     pub(crate) fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
         let limit = self.shard.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let was_full = channel.unacked.len() + 1 == limit;
         if let Some(global) = &mut channel.global {
@@ -34,7 +34,7 @@ impl SessionSide<'_> {
                 self.grant_credit(now, at.slot, at.channel, out);
             }
         } else if was_full && !connection.stalled.is_empty() {
-            self.connections.follow_ups.resume(at.slot);
+            self.connections.follow_ups().resume(at.slot);
         }
     }
 
@@ -79,7 +79,7 @@ impl SessionSide<'_> {
     pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let window = self.shard.limits.send_window_bytes;
         let shard = self.shard.id;
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         let id = connection.id;
         let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
         while let Some(channel) = stalled.next() {
@@ -132,7 +132,7 @@ impl SessionSide<'_> {
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         let own = self.shard.id;
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if is_shared {
             if channel.global.is_none() && limit > 0 {
@@ -160,11 +160,18 @@ impl SessionSide<'_> {
                 }
             }
             self.grant_credit(now, at.slot, at.channel, out);
-            self.press_mail(at.slot, out);
+            self.wait_for_mail(at.slot, out);
         } else {
             channel.prefetch = limit;
         }
         self.say(at, &Answer::Done(Done::PrefetchSet), out);
         Ok(())
+    }
+
+    /// Connections that have room again: their consumers go on.
+    pub(crate) fn resume_with_room(&mut self, now: Now, out: &mut Outbox) {
+        for slot in self.connections.follow_ups().take_resumable() {
+            self.resume_stalled(now, slot, out);
+        }
     }
 }

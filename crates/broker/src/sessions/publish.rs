@@ -32,7 +32,7 @@ impl SessionSide<'_> {
     /// is on its way from here.
     pub(crate) fn tie(&mut self, at: At) {
         let own = self.shard.id;
-        self.connections.all[at.slot as usize].touch(own);
+        self.connections[at.slot].touch(own);
     }
 
     pub(crate) fn unroutable(
@@ -48,7 +48,7 @@ impl SessionSide<'_> {
         }
         self.shard.counters.unroutable_returned += 1;
         let shown = for_client(properties, 0);
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let delivered = Delivered {
             source: Source::Unroutable,
             exchange: publish.exchange.as_bytes(),
@@ -77,7 +77,7 @@ impl SessionSide<'_> {
             let text = "immediate=true";
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         connection.uncounted |= !connection.publishes;
         connection.publishes = true;
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
@@ -96,16 +96,16 @@ impl SessionSide<'_> {
                 self.publish_to(now, at, &publish, &checked, route.targets(), out)
             });
             routes.is_known = served.is_some();
-            let connection = &mut self.connections.all[at.slot as usize];
+            let connection = &mut self.connections[at.slot];
             if let Some(channel) = connection.incarnation(at.channel.channel) {
                 channel.routes = Some(routes);
                 if channel.counted_bytes != counted_bytes {
                     // It was weighed without them.
-                    connection.weigh_channel(at.channel.channel);
+                    connection.account_channel(at.channel.channel);
                 }
             }
             if let Some(served) = served {
-                self.press_back(at.slot, out);
+                self.apply_backpressure(at.slot, out);
                 return served.check(publish.exchange);
             }
         }
@@ -114,7 +114,7 @@ impl SessionSide<'_> {
             return self.hold_publish(at, &publish, checked, out);
         }
         let (served, _) = self.route_and_publish(now, at, &publish, checked, out);
-        self.press_back(at.slot, out);
+        self.apply_backpressure(at.slot, out);
         served.check(publish.exchange)
     }
 
@@ -180,13 +180,13 @@ impl SessionSide<'_> {
             }
             Served::Now
         };
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let may_grow = connection.may_remember_routes();
         if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
             let names = (publish.exchange, publish.routing_key);
             let routes = channel.routes.get_or_insert_default();
             routes.learn(self.directory.version(), names, &targets, may_grow);
-            connection.weigh_channel(at.channel.channel);
+            connection.account_channel(at.channel.channel);
         }
         self.shard.targets = targets;
         (served, queues)
@@ -276,7 +276,7 @@ impl SessionSide<'_> {
         self.shard.counters.routed += 1;
         let own = self.shard.id;
         // What is on its way to another shard must not be overtaken by way of a third one.
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         for target in targets {
             connection.count(target.home, own);
         }

@@ -30,11 +30,11 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let settled = self.settle_tags(now, at, tag, multiple, outcome, out);
-        if let Some(connection) = self.connections.all.get_mut(at.slot as usize)
+        if let Some(connection) = self.connections.get_mut(at.slot)
             && let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.unacked.take_resized()
         {
-            connection.weigh_channel(at.channel.channel);
+            connection.account_channel(at.channel.channel);
         }
         settled
     }
@@ -48,7 +48,7 @@ impl SessionSide<'_> {
         outcome: Outcome,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let unknown = || {
             let text = format!("unknown delivery tag {tag}");
@@ -108,21 +108,21 @@ impl SessionSide<'_> {
         if !is_awaited {
             self.set_pending(job.at(), Pending::Requeue { waiting: 1, then });
         }
-        self.connections.settlings.push_back(job);
+        self.sessions.settlings.push_back(job);
     }
 
     /// Slices of settling, of one channel after the other.
     pub(crate) fn work_on_settlings(&mut self, now: Now, out: &mut Outbox) {
         let mut budget = SETTLE_AT_ONCE_MAX;
-        for _ in 0..self.connections.settlings.len() {
+        for _ in 0..self.sessions.settlings.len() {
             if budget == 0 {
                 break;
             }
-            let Some(mut job) = self.connections.settlings.pop_front() else { break };
+            let Some(mut job) = self.sessions.settlings.pop_front() else { break };
             if self.settle_slice(now, &mut job, &mut budget, out) {
                 self.passed_barrier(now, job.at().slot, job.at().channel, out);
             } else {
-                self.connections.settlings.push_back(job);
+                self.sessions.settlings.push_back(job);
             }
         }
     }
@@ -152,12 +152,12 @@ impl SessionSide<'_> {
             };
         }
         self.shard.effort.spend_on_queues(before - *budget);
-        job.weigh(is_done, &mut self.shard.job_bytes);
+        job.account_memory(is_done, &mut self.shard.job_bytes);
         if let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
             && let Some(channel) = connection.incarnation(at.channel.channel)
             && channel.unacked.take_resized()
         {
-            connection.weigh_channel(at.channel.channel);
+            connection.account_channel(at.channel.channel);
             self.connections.recount(self.shard, at.slot);
         }
         is_done
@@ -201,7 +201,7 @@ impl SessionSide<'_> {
         match job.what() {
             What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
             What::Hold(outcome) => {
-                let connection = &mut self.connections.all[at.slot as usize];
+                let connection = &mut self.connections[at.slot];
                 if let Some(channel) = connection.incarnation(at.channel.channel)
                     && let Some(tx) = &mut channel.tx
                 {
@@ -227,7 +227,7 @@ impl SessionSide<'_> {
 
     /// One more shard is to say that all is back.
     pub(crate) fn await_barrier(&mut self, at: At) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let channel = connection.incarnation(at.channel.channel);
         if let Some(Pending::Requeue { waiting, .. }) =
             channel.and_then(|channel| channel.pending.as_deref_mut())
@@ -272,7 +272,7 @@ impl SessionSide<'_> {
         // Others that wait for credit come before the queue that made room for it delivers again.
         self.credit_back(now, at, unacked, out);
         if let Some(home) = home {
-            self.home().pump(now, home, out);
+            self.home().dispatch_ready(now, home, out);
         }
     }
 
@@ -287,7 +287,7 @@ impl SessionSide<'_> {
         budget: &mut usize,
         out: &mut Outbox,
     ) {
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let up_to = channel.last_tag;
         let job = Settling::new(at, up_to, What::Requeue(Rests::default())).behind(held);
@@ -300,7 +300,7 @@ impl SessionSide<'_> {
         if held.is_empty() {
             return self.say(at, &Answer::Done(Done::RolledBack), out);
         }
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.unacked.reserve(held.len());
         let job = Settling::new(at, 0, What::PutBack(Box::new(Falling::new(held))));
@@ -345,14 +345,14 @@ impl SessionSide<'_> {
     /// The last that an ending channel leaves: all that it has unacknowledged, what its transaction
     /// was to settle included.
     pub(crate) fn requeue_all(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.all.get_mut(at.slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let mut held = Settles::default();
         if let Some(tx) = channel.tx.take() {
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
             held = self.shard.jobs.discard_tx(*tx);
         }
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.unacked.is_empty() && held.is_empty() {
             return self.finish_end(now, at, out);

@@ -4,6 +4,8 @@ use crate::connections::Connections;
 use crate::directory::Directory;
 use crate::homes::{HomeSide, Homes};
 use crate::journal::Journal;
+use crate::owner::Owner;
+use crate::sessions::Sessions;
 use crate::shard::Shard;
 
 /// The sessions of a shard at work: what they own, and what they may touch of the shard.
@@ -11,6 +13,7 @@ use crate::shard::Shard;
 /// They call the homes where an answer is needed at once: a message that is published, a delivery that is settled in
 /// a row. What the homes own is theirs; all else goes to them as mail.
 pub(crate) struct SessionSide<'a> {
+    pub sessions: &'a mut Sessions,
     pub connections: &'a mut Connections,
     pub homes: &'a mut Homes,
     pub journal: &'a mut Journal,
@@ -29,5 +32,12 @@ impl SessionSide<'_> {
             directory: self.directory,
             connections: self.connections,
         }
+    }
+
+    /// Whether all mail that came is applied.
+    pub(crate) fn has_applied_mail(&self) -> bool {
+        let (sessions, homes) = (self.sessions.owners(), self.homes.owners());
+        let mut all = sessions.into_iter().chain(homes).chain(self.shard.owners());
+        !all.any(|owner: &dyn Owner| owner.holds_mail())
     }
 }

@@ -233,7 +233,7 @@ impl Bench {
         let peer = PeerInfo { loopback: true, ..PeerInfo::default() };
         let core = &mut self.cores[shard];
         let slot =
-            core.broker.accept(self.now, ConnectionId(self.connections), peer, &mut core.out);
+            core.broker.accept(self.now, ConnectionId(self.connections), peer, None, &mut core.out);
         self.say(shard, slot, &words::opening());
         self.say(shard, slot, words);
         slot
@@ -324,7 +324,7 @@ impl Core {
             broker.work(now, out);
             broker.flush(now, out);
             while let Some(slot) = out.dirty.pop() {
-                let bytes = broker.writable_bytes(slot).len();
+                let bytes = broker.connections.writable_bytes(&mut broker.shard, slot).len();
                 broker.sent(now, slot, bytes, out);
             }
             assert!(out.close.is_empty() && out.hand_over.is_empty(), "connections stay");

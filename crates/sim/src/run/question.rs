@@ -171,7 +171,7 @@ impl Entries {
                 Answer::Queues(part(queues))
             }
             Query::Connections(_) => {
-                let connections = broker.connections.all.iter();
+                let connections = broker.connections.iter();
                 Answer::Connections(part(connections.map(|(_, connection)| ConnectionRow {
                     id: connection.id,
                     peer: connection.peer.address.clone(),
@@ -180,7 +180,7 @@ impl Entries {
                     channels: connection.channels.len(),
                     tls: connection.peer.tls.is_some(),
                     blocked: connection.blocked,
-                    shard: broker.shard(),
+                    shard: broker.shard.id,
                 })))
             }
             Query::Exchanges { .. } => {
@@ -253,7 +253,7 @@ fn queue_row(broker: &Broker, info: &QueueInfo) -> Option<QueueRow> {
         ready: queue.ready(),
         unacked: queue.unacked(),
         consumers: queue.consumer_count(),
-        shard: broker.shard(),
+        shard: broker.shard.id,
     })
 }
 

@@ -54,10 +54,10 @@ impl HomeSide<'_> {
                     let place = place_of(now, lane, &ticket);
                     puts.push(Put { slot, log, ticket, place, position: None });
                 }
-                Admission::Delivered => self.pump(now, slot, out),
+                Admission::Delivered => self.dispatch_ready(now, slot, out),
                 Admission::Rejected => {
                     receipt = receipt.max(Receipt::Refused);
-                    self.pump(now, slot, out);
+                    self.dispatch_ready(now, slot, out);
                 }
             }
         }
@@ -85,7 +85,7 @@ impl HomeSide<'_> {
             self.with_queue(now, slot, out, |queue, sink| {
                 queue.apply(now, command::Put { ticket, position, incoming }, sink);
             });
-            self.pump(now, slot, out);
+            self.dispatch_ready(now, slot, out);
         }
         self.homes.puts = puts;
         Routed { remote: 0, logs, receipt }

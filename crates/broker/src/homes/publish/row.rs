@@ -12,7 +12,7 @@ use lepus_base::Now;
 use crate::channel::Target;
 use crate::channel::confirm::Confirms;
 use crate::channel::routes::Route;
-use crate::delivery::{QueueSink, RowSink};
+use crate::delivery::{QueuePort, RowSink};
 use crate::homes::HomeSide;
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
@@ -83,7 +83,7 @@ impl HomeSide<'_> {
                 row_sink.begin(&wire, row.consumed + next.consumed);
                 queue.apply(now, command::Publish { incoming: &mut incoming }, &mut row_sink)
             };
-            let QueueSink { shard, connections, out, .. } = &mut row_sink.sink;
+            let QueuePort { shard, connections, out, .. } = &mut row_sink.sink;
             incoming.finish(&mut shard.pool);
             shard.counters.count_size(next.body.len());
             row.consumed += next.consumed;
@@ -96,7 +96,7 @@ impl HomeSide<'_> {
             }
             if queue.wants_dispatch()
                 || shard.memory() > memory_max
-                || connections.must_press(shard, slot, out)
+                || connections.must_hold_back(shard, slot, out)
             {
                 break;
             }
@@ -108,7 +108,7 @@ impl HomeSide<'_> {
         counters.routed += row.count;
         counters.enqueued_local += row.count;
         if row.count > 0 {
-            self.pump(now, target.slot, out);
+            self.dispatch_ready(now, target.slot, out);
         }
         row
     }

@@ -23,7 +23,7 @@ impl SessionSide<'_> {
         publish: &Publish<'a>,
         flags: u16,
     ) -> Result<Checked<'a>, Refusal> {
-        let connection = &self.connections.all[at.slot as usize];
+        let connection = &self.connections[at.slot];
         let user = &*connection.user;
         let exchange = publish.exchange;
         self.directory.accounts().authorize(

@@ -25,7 +25,7 @@ impl SessionSide<'_> {
         let limit = self.shard.limits.tx_bytes_max;
         let memory_max = self.shard.loan.bytes;
         let is_short = self.shard.memory() > memory_max && self.shard.loan.is_all();
-        let connection = &mut self.connections.all[at.slot as usize];
+        let connection = &mut self.connections[at.slot];
         let held_bytes = connection.tx_bytes;
         let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
         else {
@@ -46,7 +46,7 @@ impl SessionSide<'_> {
         }
         tx.publish(held, persistent);
         connection.tx_bytes += bytes;
-        self.press_back(at.slot, out);
+        self.apply_backpressure(at.slot, out);
         Ok(())
     }
 

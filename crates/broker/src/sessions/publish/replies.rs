@@ -5,9 +5,10 @@
 
 use alloc::vec::Vec;
 
-use lepus_base::{ConnectionId, ShardId};
+use lepus_base::{ConnectionId, Now, ShardId};
 
 use crate::channel::At;
+use crate::connections::connection_name;
 use crate::mail::{ChannelRef, Mail, Receipt, report};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
@@ -17,6 +18,7 @@ use crate::reply_to::{address, is_reply_address};
 use crate::routing_keys::RoutingKeys;
 use crate::session::Publish;
 use crate::sessions::SessionSide;
+use crate::shard::Shard;
 
 /// Bytes of an address behind a message in a batch of mail.
 pub(crate) const ADDRESS_BYTES: usize = 18;
@@ -169,7 +171,7 @@ impl SessionSide<'_> {
 
     pub(crate) fn touch_replies(&mut self, at: At, to: &[ChannelRef]) {
         for to in to {
-            self.connections.all[at.slot as usize].touch(to.shard);
+            self.connections[at.slot].touch(to.shard);
         }
         self.tie(at);
     }
@@ -231,5 +233,21 @@ impl SessionSide<'_> {
             body: view.body,
         };
         self.unroutable(at, &publish, view.properties, out);
+    }
+
+    /// It is time to tell how many direct replies nobody read.
+    pub(crate) fn tell_unread_replies(&mut self, now: Now, out: &mut Outbox) {
+        self.sessions.unread_replies.tell_more(now, &mut self.shard.timers, out);
+    }
+
+    /// A direct reply to the connection in this slot is dropped.
+    pub(crate) fn drop_unread_reply(&mut self, slot: u32, out: &mut Outbox) {
+        if self.sessions.unread_replies.is_told_later() {
+            return;
+        }
+        let Some(connection) = self.connections.get(slot) else { return };
+        let name = connection_name(connection);
+        let Shard { now, timers, .. } = &mut *self.shard;
+        self.sessions.unread_replies.tell_one(&name, *now, timers, out);
     }
 }

@@ -17,7 +17,7 @@ impl SessionSide<'_> {
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
         let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else { return };
         let Some(channel) = connection.channel_mut(number) else { return };
         let Some(routes) = &mut channel.routes else { return };
         routes.may_be_row = routes.is_known && !is_logged;
@@ -27,7 +27,7 @@ impl SessionSide<'_> {
         let names = (publish.exchange, publish.routing_key);
         if !publish.immediate && routes.learn_frame(self.directory.version(), names, frame) {
             let key = channel.key;
-            connection.weigh_channel(key);
+            connection.account_channel(key);
         }
     }
 
@@ -44,7 +44,7 @@ impl SessionSide<'_> {
         if !self.homes.is_none_moving() || self.shard.is_short_of_anything(self.journal) {
             return 0;
         }
-        let Some(connection) = self.connections.all.get_mut(slot as usize) else { return 0 };
+        let Some(connection) = self.connections.get_mut(slot) else { return 0 };
         if !connection.publishes || connection.blocked || connection.end.is_some() {
             return 0;
         }
@@ -64,7 +64,7 @@ impl SessionSide<'_> {
         let Some(repeats) = repeats else { return 0 };
         let Some(home) = self.homes.slot_of(target.queue, target.slot) else { return 0 };
         // Out of the way while queues reach for connections.
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         let Some(channel) = connection.channel_mut(number) else { return 0 };
         let (key, counted_bytes) = (channel.key, channel.counted_bytes);
         let Some(routes) = channel.routes.take() else { return 0 };
@@ -81,21 +81,21 @@ impl SessionSide<'_> {
             confirms.listed = true;
             self.shard.counters.received_confirm += row.count;
         }
-        let connection = &mut self.connections.all[slot as usize];
+        let connection = &mut self.connections[slot];
         connection.traffic.here += row.count;
         if let Some(channel) = connection.channel_mut(number) {
             channel.routes = Some(routes);
             channel.confirms = confirms;
             if channel.counted_bytes != counted_bytes {
                 // It was weighed without them.
-                connection.weigh_channel(key);
+                connection.account_channel(key);
             }
         }
         if begins_confirming {
-            self.connections.follow_ups.confirm(slot, key);
+            self.connections.follow_ups().confirm(slot, key);
         }
         if row.count > 0 {
-            self.press_back(slot, out);
+            self.apply_backpressure(slot, out);
         }
         row.consumed
     }

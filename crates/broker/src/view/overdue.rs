@@ -10,21 +10,22 @@ use alloc::vec::Vec;
 use lepus_base::{Now, ShardId};
 
 use crate::backpressure::Cause;
-use crate::broker::Broker;
 use crate::channel::{Channel, Pending, WaitsFor};
 use crate::connection::Connection;
 use crate::home::Home;
 use crate::journal::LETTERS;
 use crate::outbox::Outbox;
+use crate::owners::Owners;
 use crate::queue::{Consumer, ConsumerKey};
+use crate::view::View;
 
-impl Broker {
+impl<'a> View<'a> {
     /// Everybody on this shard who waits although nothing is left of what they wait for, in words. To be asked when
     /// no shard has work and no mail is under way: before, whoever may go on may only not have had their turn.
     #[must_use]
     pub fn overdue(&self, now: Now, out: &Outbox) -> Vec<String> {
         let mut found = Vec::new();
-        for (_, connection) in self.connections.all.iter() {
+        for (_, connection) in self.connections.iter() {
             // What is left of one that ends is cleaned up, and waits for other things.
             if !connection.gone && connection.end.is_none() {
                 let name = format!("connection {}", connection.id.0);
@@ -33,9 +34,9 @@ impl Broker {
                 found.extend(self.overdue_channels(connection));
             }
         }
-        for (slot, home) in self.homes.queues.iter() {
+        for (slot, home) in self.homes.iter() {
             if !home.is_dying() {
-                let what = self.overdue_queue(now, slot as u32, home);
+                let what = self.overdue_queue(now, slot, home);
                 found.extend(what.map(|what| format!("queue {} {what}", home.id.0)));
                 found.extend(self.overdue_consumers(home));
             }
@@ -52,7 +53,7 @@ impl Broker {
         if has(Cause::Turn) {
             found.push("a turn that has ended");
         }
-        if has(Cause::Mail) && self.shard.conditions(&self.journal, out).may_read_again() {
+        if has(Cause::Mail) && self.shard.conditions(self.journal, out).may_read_again() {
             found.push("mail, which has room");
         }
         let is_log_late = waiting.is_log_late() || waiting.is_log_late_among(&connection.touched);
@@ -71,7 +72,7 @@ impl Broker {
         if has(Cause::Parked) && connection.parked_bytes <= limits.parked_bytes_max / 2 {
             found.push("parked frames, of which few are left");
         }
-        if has(Cause::Move) && !self.connections.departures.has(connection.id) {
+        if has(Cause::Move) && !self.sessions.is_departing(connection.id) {
             found.push("its departure, which is over");
         }
         if !connection.debts.is_empty() && connection.send.len() <= limits.send_window_bytes / 2 {
@@ -125,14 +126,14 @@ impl Broker {
         if queue.is_waiting() {
             let is_listed = self.journal.has_reader(reader.1)
                 || self.shard.backpressure.is_behind_dead_letters(reader.1)
-                || self.homes.dead_letters.is_behind_lines(reader.1);
+                || self.homes.dead_letters().is_behind_lines(reader.1);
             return (!is_listed).then_some("waits for something to be read that nobody reads");
         }
         match home.is_listed() {
             true => None,
             false if queue.wants_dispatch() => Some("has a message and a consumer that takes it"),
             // The time of what is in one that leaves comes again where it goes to, or when it stays.
-            false if self.homes.migrations.leaves(home.id) => None,
+            false if self.homes.leaves(home.id) => None,
             false => queue.has_work(now).then_some("has messages to drop"),
         }
     }
@@ -166,8 +167,8 @@ impl Broker {
 
     /// The channel of a consumer of this shard, unless it or its connection ends.
     fn living_channel(&self, key: ConsumerKey) -> Option<&Channel> {
-        let slot = *self.connections.by_id.get(&key.connection)?;
-        let connection = self.connections.all.get(slot as usize)?;
+        let slot = self.connections.slot_of(key.connection)?;
+        let connection = self.connections.get(slot)?;
         let mut channels = connection.open_channels().filter(|_| connection.end.is_none());
         let channel = channels.find(|channel| channel.key == key.channel)?;
         channel.ending.is_none().then_some(channel)
@@ -176,18 +177,17 @@ impl Broker {
     /// The same of one on another shard.
     fn waits_elsewhere(&self, consumer: &Consumer) -> bool {
         let key = consumer.key;
-        self.homes.remote.detached.contains(&key.connection)
-            || self
-                .homes
-                .remote
+        let remote = self.homes.remote();
+        remote.detached.contains(&key.connection)
+            || remote
                 .consumers
                 .get(&key)
                 .is_none_or(|remote| remote.place.is_some() || remote.wanted)
     }
 
     /// Consumers of other shards that asked for credit, which their shard has yet to grant, and their shards.
-    pub fn credit_asked(&self) -> impl Iterator<Item = (ConsumerKey, ShardId)> {
-        let asked = self.homes.remote.consumers.iter().filter(|(_, remote)| remote.wanted);
+    pub fn credit_asked(self) -> impl Iterator<Item = (ConsumerKey, ShardId)> + 'a {
+        let asked = self.homes.remote().consumers.iter().filter(|(_, remote)| remote.wanted);
         asked.map(|(key, remote)| (*key, remote.shard))
     }
 
@@ -203,7 +203,8 @@ impl Broker {
     /// Those on other lists who wait for what is over.
     fn overdue_lists(&self) -> Vec<String> {
         let (backpressure, mut found) = (&self.shard.backpressure, Vec::new());
-        for (id, window) in self.homes.remote.windows.iter().filter(|(_, window)| window.room > 0) {
+        for (id, window) in self.homes.remote().windows.iter().filter(|(_, window)| window.room > 0)
+        {
             if backpressure.first_behind(*id).is_some() {
                 let room = window.room;
                 found.push(format!(
@@ -213,15 +214,14 @@ impl Broker {
             }
         }
         for id in backpressure.queues_with_commands() {
-            let slot = self.homes.slot_of(id, u32::MAX);
-            if !slot.is_some_and(|slot| self.homes.queues[slot as usize].queue.is_waiting()) {
+            if !self.homes.find(id).is_some_and(|home| home.queue.is_waiting()) {
                 found.push(format!(
                     "a command waits for a read of queue {}, which reads nothing",
                     id.0
                 ));
             }
         }
-        let letters = &self.homes.dead_letters;
+        let letters = self.homes.dead_letters();
         if letters.is_waiting() && !self.journal.has_reader(LETTERS.1) {
             found.push("dead letters wait for a read that nobody makes".into());
         }
@@ -237,17 +237,22 @@ impl Broker {
                 found.push(format!("dead letters of queue {} wait for some that have gone", id.0));
             }
         }
-        if self.homes.postponed.awaits_arrivals() && !self.homes.migrations.expects_any() {
+        if self.homes.awaits_arrivals_in_vain() {
             found.push("mail waits for queues that have come".into());
         }
         for channel in self.shard.jobs.commits_behind_publishes() {
-            if !self.shard.jobs.has_fanout_of(channel) && !self.homes.postponed.has_from(channel) {
+            if !self.shard.jobs.has_fanout_of(channel) && !self.homes.has_postponed_from(channel) {
                 found.push(format!("a commit waits for a publish of {channel:?}, which is over"));
             }
         }
-        if self.connections.departures.has_waiting() && self.has_applied_mail() {
+        if self.sessions.has_waiting_departures() && self.owners().has_applied_mail() {
             found.push("connections wait for mail that is applied".into());
         }
         found
+    }
+
+    fn owners(&self) -> Owners<'a> {
+        let View { connections, sessions, homes, journal, shard, .. } = *self;
+        Owners { connections, sessions, homes, journal, shard }
     }
 }

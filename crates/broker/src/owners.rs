@@ -1,0 +1,79 @@
+//! All owners of a shard's state, and what is asked of them: whether they have work, owe something, hold something of
+//! a queue.
+//!
+//! Each names what it has that may: [`Sessions::owners`], [`Homes::owners`], [`Shard::owners`]. So no question is
+//! asked of all but one.
+
+use lepus_base::QueueId;
+
+use crate::connections::Connections;
+use crate::homes::Homes;
+use crate::journal::Journal;
+use crate::outbox::Outbox;
+use crate::owner::Owner;
+use crate::sessions::Sessions;
+use crate::shard::Shard;
+
+/// All owners of a shard's state but the definitions, to be asked.
+#[derive(Clone, Copy)]
+pub struct Owners<'a> {
+    pub(crate) connections: &'a Connections,
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) homes: &'a Homes,
+    pub(crate) journal: &'a Journal,
+    pub(crate) shard: &'a Shard,
+}
+
+impl<'a> Owners<'a> {
+    fn all(self) -> impl Iterator<Item = &'a dyn Owner> {
+        let journal: &'a dyn Owner = self.journal;
+        let (homes, sessions) = (self.homes.owners(), self.sessions.owners());
+        [self.connections.owner(), journal]
+            .into_iter()
+            .chain(homes)
+            .chain(sessions)
+            .chain(self.shard.owners())
+    }
+
+    /// Whether the next turn would get on with something now.
+    pub(crate) fn has_work(self, out: &Outbox) -> bool {
+        let conditions = self.shard.conditions(self.journal, out);
+        self.all().any(|owner| owner.has_work(&conditions))
+    }
+
+    /// Whether the shard holds something that it took and that has yet to come into a queue, here or
+    /// on another shard: what waits for a queue on its way, for room in a log or for its turn. No
+    /// shard closes its logs before none of them owes anything. A dead letter that its source has on
+    /// the disk is not owed: it may stay there for the next run.
+    #[must_use]
+    pub fn owes(self) -> bool {
+        self.all().any(|owner| owner.owes())
+    }
+
+    /// Whether something that the shard holds waits for room in a log.
+    #[must_use]
+    pub fn waits_for_room(self) -> bool {
+        self.all().any(|owner| owner.waits_for_room())
+    }
+
+    /// Whether something is left that changes logs.
+    pub(crate) fn changes_logs(self) -> bool {
+        self.all().any(|owner| owner.changes_logs())
+    }
+
+    /// Whether all mail that came is applied.
+    pub(crate) fn has_applied_mail(self) -> bool {
+        !self.all().any(|owner| owner.holds_mail())
+    }
+}
+
+impl Owner for Journal {
+    fn has_work(&self, _: &crate::owner::Conditions<'_>) -> bool {
+        Journal::has_work(self)
+    }
+
+    fn has_of(&self, queue: QueueId) -> bool {
+        // With its lanes what is kept there of it would go.
+        self.keeps_damaged(queue)
+    }
+}
