@@ -7,7 +7,6 @@
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
 mod inbox;
-mod moves;
 mod query;
 mod sequencer;
 
@@ -309,10 +308,8 @@ impl Broker {
             let Some((from, queue, command)) = self.shard.backpressure.next_command() else {
                 break;
             };
-            if let Some(home) = self.home().command(now, from, queue, command, out) {
-                self.carry_own_mail(now, out);
-                self.home().dispatch_ready(now, home, out);
-            }
+            let home = self.home().command(now, from, queue, command, out);
+            self.dispatch_after_mail(now, home, out);
         }
         // Each of them gets on, however much the others do.
         self.shard.effort.renew();

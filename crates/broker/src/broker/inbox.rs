@@ -3,8 +3,10 @@
 use crate::broker::Broker;
 use crate::homes::mail::CommitMailed;
 use crate::mail::{Addressee, Mail, MailBatch, Step};
+use crate::migration::Rest;
 use crate::outbox::Outbox;
-use lepus_base::{Now, ShardId};
+use alloc::collections::BTreeMap;
+use lepus_base::{Now, QueueId, ShardId};
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -63,10 +65,8 @@ impl Broker {
         match mail.addressee() {
             Addressee::Sessions => self.session().mail(now, from, mail, bytes, out),
             Addressee::Homes => {
-                if let Some(home) = self.home().mail(now, from, mail, out) {
-                    self.carry_own_mail(now, out);
-                    self.home().dispatch_ready(now, home, out);
-                }
+                let home = self.home().mail(now, from, mail, out);
+                self.dispatch_after_mail(now, home, out);
             }
             Addressee::Shard => self.shard.mail(from, mail, out),
             Addressee::Directory => {
@@ -76,10 +76,35 @@ impl Broker {
             }
             Addressee::Rest => {
                 if let Mail::QueueStays { queue } = mail {
-                    self.end_rest(now, queue, out);
+                    let rest = self.homes.end_rest(queue);
+                    self.send_rest_on(now, rest, queue, out);
                 }
             }
             Addressee::Queues => panic!("messages come in a batch: {mail:?}"),
+        }
+    }
+
+    /// A home's queue delivers what it can, if there is one to deliver: behind what was told before.
+    pub(crate) fn dispatch_after_mail(&mut self, now: Now, home: Option<u32>, out: &mut Outbox) {
+        if let Some(home) = home {
+            self.carry_own_mail(now, out);
+            self.home().dispatch_ready(now, home, out);
+        }
+    }
+
+    /// A queue is on its way no more: what waited here for it, if anything did, goes to where it is, in order.
+    pub(crate) fn send_rest_on(
+        &mut self,
+        now: Now,
+        rest: Option<Rest>,
+        queue: QueueId,
+        out: &mut Outbox,
+    ) {
+        // Of each channel, what found no room.
+        let mut postponed = BTreeMap::new();
+        for parcel in rest.into_iter().flat_map(Rest::into_parcels) {
+            let home = self.home().send_parcel_on(now, queue, parcel, &mut postponed, out);
+            self.dispatch_after_mail(now, home, out);
         }
     }
 }

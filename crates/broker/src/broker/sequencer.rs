@@ -120,10 +120,13 @@ impl Broker {
         let applied = self.directory.apply(change);
         self.home().follow_change(now, &applied, out);
         for info in &applied.queues_deleted {
-            self.end_rest(now, info.id, out);
+            let rest = self.homes.end_rest(info.id);
+            self.send_rest_on(now, rest, info.id, out);
         }
         if let Some((info, id)) = &applied.queue_moved {
-            self.queue_moved(now, info, *id, out);
+            self.session().redirect_consumers(info, *id, out);
+            let rest = self.home().queue_moved(now, info, *id, out);
+            self.send_rest_on(now, rest, *id, out);
         }
         self.session().follow_change(now, change, &applied, out);
         let Applied { goes_in_slices, looks, exchanges_left, .. } = applied;

@@ -1,5 +1,6 @@
 //! How queues go to other shards, and come from them.
 
+use crate::channel::Target;
 use crate::directory::{QueueInfo, Request};
 use crate::home::Home;
 use crate::homes::HomeSide;
@@ -266,13 +267,15 @@ impl HomeSide<'_> {
         &mut self,
         now: Now,
         info: &QueueInfo,
-        (id, to): (QueueId, ShardId),
+        id: QueueId,
         out: &mut Outbox,
     ) -> Option<Rest> {
+        let own = self.shard.id;
+        let to = self.directory.queue_by_id(id)?.home;
+        self.shard.jobs.redirect(info.id, Target { queue: id, home: to, slot: u32::MAX }, own);
         self.homes.dead_letters.redirect(info.id, id);
         // What is passed on to another shard waits for room in the own log.
         self.queue_left(info.id, 0);
-        let own = self.shard.id;
         let rest = self.homes.end_rest(info.id);
         if own == to {
             self.homes.migrations.expect(id, rest);

@@ -7,7 +7,7 @@ use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::channel::Target;
 use crate::homes::HomeSide;
-use crate::mail::{ChannelRef, Receipt, Terms};
+use crate::mail::{ChannelRef, Command, Mail, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
@@ -45,7 +45,42 @@ impl HomeSide<'_> {
         }
     }
 
-    pub(crate) fn send_message_on(
+    /// Sends what waited here for a queue on to where that is. The home whose queue is to deliver, if that is here.
+    pub(crate) fn send_parcel_on(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        parcel: Parcel,
+        postponed: &mut BTreeMap<ChannelRef, usize>,
+        out: &mut Outbox,
+    ) -> Option<u32> {
+        self.shard.resting_bytes -= parcel.bytes(&self.shard.pool);
+        let home = self.directory.queue_by_id(queue).map(|info| info.home);
+        match parcel {
+            Parcel::Message { body, bytes, terms } => {
+                self.send_message_on(now, (queue, home), (body, bytes, terms), postponed, out);
+            }
+            Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
+                Some(home) if home != self.shard.id => {
+                    if let Command::Subscribe { consumer, .. } = &mut command {
+                        let limits = &self.shard.limits;
+                        consumer.prefetch = limits.prefetch_elsewhere(consumer.prefetch);
+                    }
+                    out.mail[home.index()].items.push(Mail::Command { from, queue, command });
+                }
+                _ => return self.command_mailed(now, from, queue, command, out),
+            },
+            Parcel::Mail(Mail::Govern { consumer, on, .. }) => {
+                self.govern(now, consumer, queue, on, out);
+            }
+            // Nothing else waits.
+            Parcel::Mail(_) => {}
+        }
+        None
+    }
+
+    /// A message that waited for a queue goes to where that is.
+    fn send_message_on(
         &mut self,
         now: Now,
         (queue, home): (QueueId, Option<ShardId>),

@@ -23,13 +23,9 @@ use crate::traffic::ConnectionTraffic;
 impl SessionSide<'_> {
     /// Lets the consumers of this shard, and connections that published to the queue, know where it
     /// is now.
-    pub(crate) fn redirect_consumers(
-        &mut self,
-        info: &QueueInfo,
-        (id, to): (QueueId, ShardId),
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn redirect_consumers(&mut self, info: &QueueInfo, id: QueueId, out: &mut Outbox) {
         let own = self.shard.id;
+        let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else { return };
         for (_, connection) in self.connections.iter_mut() {
             connection.redirect((info.id, info.home), (id, to), own, |consumer, on| {
                 out.mail[to.index()].items.push(Mail::Govern { consumer, queue: id, on });
