@@ -13,6 +13,7 @@ mod crowd;
 mod hash;
 mod id;
 mod linear_table;
+mod loud;
 mod name;
 mod places;
 pub mod pool;
@@ -29,6 +30,10 @@ pub use crowd::{Crowd, Ticket};
 pub use hash::{HashMap, HashSet, HashState};
 pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};
 pub use linear_table::LinearTable;
+#[cfg(any(debug_assertions, feature = "races"))]
+#[doc(hidden)]
+pub use loud::Race;
+pub use loud::{COUNTS_RACES, MetRace, broken, races};
 pub use name::is_same;
 pub use places::Places;
 pub use pool::{Body, Pool};

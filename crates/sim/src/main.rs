@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const HELP: &str = "\
 Runs seeds of the simulator: one seed decides everything that happens.
 
-    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going] [--record FILE]
+    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going] [--record FILE] [--races]
     lepus-sim --replay FILE
 
     --seeds N      run N seeds (default 1000)
@@ -19,6 +19,8 @@ Runs seeds of the simulator: one seed decides everything that happens.
     --trace        print everything that happens
     --keep-going   name seeds that fail and go on
     --record FILE  write down what happens to each queue (builds for tests and with --features record)
+    --races        say how often each thing was met that legally was not there any more (builds for tests and with
+                   --features races)
     --replay FILE  make the queues of such a file again, and compare how they end
 
 Every second seed from 1000000 on is under strain: logs with few segments, clients that read in a
@@ -30,13 +32,14 @@ struct Orders {
     until: Option<Instant>,
     prints: bool,
     keeps_going: bool,
+    tells_races: bool,
     record: Option<String>,
     replay: Option<String>,
 }
 
 fn orders() -> Result<Option<Orders>, String> {
     let (mut seeds, mut first, mut seconds) = (None, None, None);
-    let (mut prints, mut keeps_going) = (false, false);
+    let (mut prints, mut keeps_going, mut tells_races) = (false, false, false);
     let (mut record, mut replay) = (None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -55,6 +58,7 @@ fn orders() -> Result<Option<Orders>, String> {
             "--seconds" => seconds = number()?,
             "--trace" => prints = true,
             "--keep-going" => keeps_going = true,
+            "--races" => tells_races = true,
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown word '{other}'; --help tells what is known")),
         }
@@ -76,6 +80,7 @@ fn orders() -> Result<Option<Orders>, String> {
         until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         prints,
         keeps_going,
+        tells_races,
         record,
         replay,
     }))
@@ -100,6 +105,16 @@ fn begin_record(file: &str) -> Result<Arc<Record>, String> {
     }
     let made = File::create(file).map_err(|error| format!("{file}: {error}"))?;
     Ok(Arc::new(lepus_sim::QueueRecord::new(BufWriter::new(made))))
+}
+
+/// Prints each race that was met, those met most first.
+fn tell_races() {
+    let mut races = lepus_base::races();
+    races.sort_by_key(|race| std::cmp::Reverse(race.times));
+    for race in &races {
+        println!("{:>12}  {}:{}  {}", race.times, race.file, race.line, race.text);
+    }
+    println!("{} races met", races.len());
 }
 
 fn play(file: &str) -> ExitCode {
@@ -133,6 +148,10 @@ fn main() -> ExitCode {
     };
     if let Some(file) = &orders.replay {
         return play(file);
+    }
+    if orders.tells_races && !lepus_base::COUNTS_RACES {
+        eprintln!("lepus-sim: this build does not count races: build it with --features races");
+        return ExitCode::from(2);
     }
     let record = match orders.record.as_deref().map(begin_record).transpose() {
         Ok(record) => record,
@@ -179,6 +198,9 @@ fn main() -> ExitCode {
     if let Some(Err(error)) = record.map(|record| record.finish()) {
         eprintln!("lepus-sim: the record is not whole: {error}");
         failed += 1;
+    }
+    if orders.tells_races {
+        tell_races();
     }
     println!(
         "{} seeds held ({} with disks), {failed} failed: {} messages published, {} delivered, \
