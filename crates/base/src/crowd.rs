@@ -144,7 +144,9 @@ impl<K: Copy> Crowd<K> {
 
     /// The member has said something (`is_silent` false), or has nothing more to say for now.
     pub fn set_silent(&mut self, ticket: Ticket, is_silent: bool) {
-        let Some(member) = self.members.get_mut(&ticket) else { return };
+        let Some(member) = self.members.get_mut(&ticket) else {
+            return crate::race!("the member has left");
+        };
         if member.is_silent == is_silent {
             return;
         }

@@ -282,7 +282,7 @@ impl Connection {
     pub(crate) fn unlist(&mut self, key: u64) -> u32 {
         let channel = self.incarnation(key);
         let Some(all) = channel.and_then(|channel| channel.subscriptions.as_mut()) else {
-            return 0;
+            return race!("the channel closed before the turn of its consumers", 0);
         };
         all.is_listed = false;
         all.waiting(WaitsFor::Room)
@@ -301,7 +301,9 @@ impl Connection {
 
     /// Brings the sum up to date with a channel of which tables were changed.
     pub(crate) fn account_channel(&mut self, key: u64) {
-        let Some(channel) = self.incarnation(key) else { return };
+        let Some(channel) = self.incarnation(key) else {
+            invariant!("a channel that is accounted for is there")
+        };
         let bytes = channel.memory_bytes();
         let before = core::mem::replace(&mut channel.counted_bytes, bytes);
         self.channel_bytes = self.channel_bytes + bytes - before;
@@ -468,7 +470,9 @@ impl Connection {
     /// Puts its end behind what was said before on a channel. Whether the channel has to be looked at again, because it
     /// waits for nothing.
     pub(crate) fn park_end(&mut self, key: u64) -> bool {
-        let Some(channel) = self.incarnation(key) else { return false };
+        let Some(channel) = self.incarnation(key) else {
+            return race!("the channel closed before its end was parked", false);
+        };
         let before = channel.parked.len();
         park_end(&mut channel.parked);
         let added = channel.parked.len() - before;

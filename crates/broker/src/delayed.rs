@@ -353,7 +353,9 @@ impl Delayed {
     /// Whether another message of the exchange waits for room that is not to be passed by one with this wish:
     /// it needs less, or as much and was due before.
     pub(crate) fn is_behind(&self, id: QueueId, wish: Wish) -> bool {
-        let Some(holding) = self.holdings.get(&id) else { return false };
+        let Some(holding) = self.holdings.get(&id) else {
+            return race!("the exchange was deleted before", false);
+        };
         holding.roomless.range(wish.least()..wish).next().is_some()
     }
 
@@ -463,7 +465,9 @@ impl Delayed {
 
     /// The first of all waits until one more may be on its way to very many queues.
     pub(crate) fn let_first_wait_for_turn(&mut self) {
-        let Some((_, _, id)) = self.firsts.pop_first() else { return };
+        let Some((_, _, id)) = self.firsts.pop_first() else {
+            invariant!("the first of all has a place among the first")
+        };
         self.change(id, Waits::Turn);
     }
 
@@ -513,7 +517,9 @@ impl Delayed {
 
     /// The first of all waits until one of its exchange that was set aside has come into its queues.
     pub(crate) fn let_first_wait_behind_set_aside(&mut self) {
-        let Some((_, _, id)) = self.firsts.pop_first() else { return };
+        let Some((_, _, id)) = self.firsts.pop_first() else {
+            invariant!("the first of all has a place among the first")
+        };
         self.change(id, Waits::SetAside);
     }
 
@@ -653,7 +659,7 @@ impl Delayed {
         let Some(at) = due.place.position() else { return Found::Ready };
         let reader = (u32::MAX, due.exchange);
         let Some(mut backlog) = journal.backlog(now, due.log, reader, disk) else {
-            return Found::Lost;
+            invariant!("what is in a log is in one of this shard")
         };
         let found = backlog.lookup(at, due.bytes);
         if found == Found::Pending {

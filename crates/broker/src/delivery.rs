@@ -59,7 +59,7 @@ pub fn deliver(
         .get_mut(arrival.consumer.channel as u16)
         .filter(|channel| channel.key == arrival.consumer.channel)
     else {
-        return false;
+        invariant!("a channel whose consumer takes a message is open")
     };
     channel.last_tag += 1;
     let tag = channel.last_tag;
@@ -194,7 +194,9 @@ impl<'a> DeliveryRoute<'a> {
         if consumer.shard == self.shard {
             self.counters.delivered_local += 1;
             let slot = consumer.connection_slot;
-            let Some(connection) = self.connections.get_mut(slot) else { return false };
+            let Some(connection) = self.connections.get_mut(slot) else {
+                invariant!("a connection whose consumer takes a message is there")
+            };
             let arrival = Arrival {
                 queue,
                 queue_slot,
@@ -253,7 +255,9 @@ impl QueuePort<'_> {
     ) -> Sent {
         let from = (self.queue, self.queue_slot);
         let reader = (self.queue_slot, self.queue);
-        let Some(log) = self.journal.log(self.log) else { return Sent::Lost };
+        let Some(log) = self.journal.log(self.log) else {
+            invariant!("what is in a log is in one of this shard")
+        };
         let view = match log.message(at, bytes, reader, &mut self.out.disk) {
             Ok(view) => view,
             Err(Found::Pending) => return Sent::Pending,
@@ -281,7 +285,9 @@ impl QueuePort<'_> {
         let window = self.shard.limits.send_window_bytes;
         let unacked_max = self.shard.limits.unacked_per_channel_max as usize;
         let slot = consumer.connection_slot;
-        let Some(connection) = self.connections.get_mut(slot) else { return false };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return race!("the connection closed before its consumers were cancelled", false);
+        };
         if connection.id != consumer.key.connection || connection.gone || connection.end.is_some() {
             return false;
         }
@@ -289,7 +295,9 @@ impl QueuePort<'_> {
             connection.stall(consumer.key);
             return false;
         }
-        let Some(channel) = connection.incarnation(consumer.key.channel) else { return false };
+        let Some(channel) = connection.incarnation(consumer.key.channel) else {
+            return race!("the channel closed before its consumers were cancelled", false);
+        };
         if channel.ending.is_some() {
             // Its other consumers may go first and make this one the next.
             return false;
@@ -316,7 +324,9 @@ impl QueuePort<'_> {
         if !self.remote.detached.is_empty() && self.remote.detached.contains(&key.connection) {
             return false;
         }
-        let Some(remote) = self.remote.consumers.get_mut(&key) else { return false };
+        let Some(remote) = self.remote.consumers.get_mut(&key) else {
+            invariant!("a consumer on another shard is known where its queue is")
+        };
         if remote.governed && remote.credit == 0 {
             if !remote.wanted {
                 remote.wanted = true;

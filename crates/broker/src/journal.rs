@@ -266,7 +266,9 @@ impl Journal {
 
     /// Lets a publish wait until what was just appended is durable.
     pub(crate) fn report_when_durable(&mut self, log: u16, to: ChannelRef, number: u64) {
-        let Some(log) = self.logs.get_mut(usize::from(log)) else { return };
+        let Some(log) = self.logs.get_mut(usize::from(log)) else {
+            invariant!("what took a message is one of the logs")
+        };
         log.wants = true;
         let end = log.store.end();
         if log.joins

@@ -7,6 +7,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[macro_use(invariant, race)]
+extern crate lepus_base;
 
 mod acknowledgement;
 mod alarm;

@@ -251,7 +251,9 @@ impl Line {
 
     /// A channel's oldest, which waits for nothing and is in no list, waits for this.
     fn wait(&mut self, channel: ChannelRef, waits: Waits) {
-        let Some(found) = self.by_channel.get_mut(&channel) else { return };
+        let Some(found) = self.by_channel.get_mut(&channel) else {
+            invariant!("a channel whose mail waits is known")
+        };
         assert_eq!(found.waits, Waits::Turn, "who waits for something waits for nothing else");
         found.waits = match waits {
             Waits::Turn => {
@@ -273,7 +275,9 @@ impl Line {
 
     /// A channel waits for nothing and is in no list any more.
     fn forget(&mut self, channel: ChannelRef) {
-        let Some(found) = self.by_channel.get_mut(&channel) else { return };
+        let Some(found) = self.by_channel.get_mut(&channel) else {
+            invariant!("a channel whose mail waits is known")
+        };
         let was_listed = match core::mem::take(&mut found.waits) {
             // One that is looked at now is in no list.
             Waits::Turn => {
@@ -371,7 +375,9 @@ impl Line {
         // A channel has one question at a time.
         let is_question = |postponed: &Postponed| matches!(postponed, Postponed::Command { .. });
         let place = found.line.iter().position(is_question)?;
-        let Postponed::Command { queue, .. } = found.line.remove(place)? else { return None };
+        let Postponed::Command { queue, .. } = found.line.remove(place)? else {
+            invariant!("what was found in the line is a question")
+        };
         if found.line.is_empty() {
             self.forget(channel);
             self.by_channel.remove(&channel);

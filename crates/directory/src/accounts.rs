@@ -141,7 +141,7 @@ impl Accounts {
     /// Takes a virtual host out, with all permissions in it. False if there is none.
     pub(crate) fn delete_vhost(&mut self, id: VhostId) -> bool {
         let Some(info) = self.vhosts.remove(&id) else {
-            return false;
+            return race!("the virtual host was deleted before", false);
         };
         self.vhosts_by_name.remove(&info.name);
         for user in self.users.values_mut() {

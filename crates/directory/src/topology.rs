@@ -288,10 +288,10 @@ impl Topology {
     fn add_binding(&mut self, change: &BindingChange) {
         let BindingChange { routing_key, arguments, .. } = change;
         let Some(source) = self.exchanges.place(change.vhost, &change.source) else {
-            return;
+            return race!("the exchange was deleted before something was bound to it");
         };
         let Some(target) = self.target(change.vhost, &change.destination) else {
-            return;
+            return race!("what was to be bound was deleted before");
         };
         if self.bindings.find(source, target, routing_key, arguments.as_ref()).is_some() {
             return;

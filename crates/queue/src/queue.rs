@@ -292,7 +292,7 @@ impl Queue {
     }
 
     pub(crate) fn withdraw(&mut self, ticket: &Ticket) {
-        let messages = self.messages.as_mut().expect("the ticket opened it");
+        let messages = self.opened();
         assert!(messages.next_seq == ticket.seq + 1, "nothing comes between admission and log");
         messages.next_seq = ticket.seq;
     }
@@ -308,19 +308,11 @@ impl Queue {
         let consumer =
             if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
-            if let Some(messages) = &mut self.messages
-                && let Some(lane) = messages.lane(ticket.priority, false, sink)
-                && let Some(mut backlog) = sink.backlog()
-            {
-                // Should it come back, it is not to be fetched, too.
-                backlog.pass(lane);
-            }
+            self.opened().pass(ticket, sink);
             return self.hand_over(now, slot, incoming, Some((ticket, position)), sink);
         }
-        if let Some(messages) = &mut self.messages {
-            let place = Place::logged(position, false);
-            messages.push_logged(ticket.entry(place, incoming.bytes()), sink);
-        }
+        let place = Place::logged(position, false);
+        self.opened().push_logged(ticket.entry(place, incoming.bytes()), sink);
         self.pushed(now, ticket.deadline, sink);
     }
 
@@ -359,9 +351,11 @@ impl Queue {
         outcome: Outcome,
         sink: &mut impl Sink,
     ) -> bool {
-        let Some(messages) = &mut self.messages else { return false };
+        let Some(messages) = &mut self.messages else {
+            return race!("nothing was ever delivered", false);
+        };
         let Some(unacked) = messages.unacked.take(slot, seq) else {
-            return false;
+            return race!("the delivery was settled before", false);
         };
         if outcome == Outcome::Ack {
             messages.acknowledged += 1;
@@ -402,8 +396,8 @@ impl Queue {
             }
         }
         let counts = self.counts_deliveries();
-        let Some(entry) = self.pop(sink) else { return Get::Empty };
-        let Some(messages) = &mut self.messages else { return Get::Empty };
+        let Some(entry) = self.pop(sink) else { invariant!("the head is known and was found") };
+        let messages = self.opened();
         messages.count_delivery(entry.redelivered);
         let mut delivery = Delivery {
             slot: NO_SLOT,
@@ -693,9 +687,7 @@ impl Queue {
             self.drop_entry(entry, Reason::DeliveryLimit, sink);
             return;
         }
-        if let Some(messages) = &mut self.messages {
-            messages.put_back(entry, sink);
-        }
+        self.opened().put_back(entry, sink);
         self.drop_excess(sink);
     }
 

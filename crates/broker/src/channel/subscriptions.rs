@@ -206,7 +206,9 @@ impl Subscriptions {
 
     /// A consumer waits for nothing any more.
     fn end_wait(&mut self, number: u32) {
-        let Some(waiter) = self.by_number.get_mut(number as usize) else { return };
+        let Some(waiter) = self.by_number.get_mut(number as usize) else {
+            return race!("the consumer was cancelled before");
+        };
         let Link { waits: Some(what), previous, next } = waiter.link else { return };
         waiter.link.waits = None;
         let chain = self.chain(what);

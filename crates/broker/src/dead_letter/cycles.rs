@@ -33,7 +33,7 @@ pub(crate) fn end_cycles(
         out.log(Severity::Warning, "dead-letter-cycle", text);
     }
     targets.retain(|target| {
-        let Some(info) = directory.queue_by_id(target.queue) else { return false };
+        let Some(info) = directory.queue_by_id(target.queue) else { return race!("the target was deleted before the dead letter came", false) };
         let closes = cycles.end_in(info.name());
         if closes && is_first_try && !cycles.is_too_long {
             let text = format!(

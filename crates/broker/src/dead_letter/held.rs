@@ -315,7 +315,9 @@ impl Shelf {
     /// waited for that.
     fn end_try(&mut self, queue: QueueId) {
         // What is left of a queue that is gone is not counted.
-        let Some(held) = self.by_queue.get_mut(&queue) else { return };
+        let Some(held) = self.by_queue.get_mut(&queue) else {
+            return race!("the queue was deleted before its dead letter came back");
+        };
         assert!(held.tried > 0, "a letter is tried again and was not counted");
         held.tried -= 1;
         if held.tried > 0 || held.refused > 0 || held.behind == 0 {
@@ -377,7 +379,9 @@ impl DeadLetters {
             return;
         }
         let shelf = &mut self.ledger.shelf;
-        let Some(queue) = shelf.trying.pop_front() else { return };
+        let Some(queue) = shelf.trying.pop_front() else {
+            invariant!("some dead letters are to be tried again")
+        };
         for _ in 0..TRIED_AT_ONCE {
             let Some(letter) = shelf.take(queue) else { return };
             self.next.push_back(letter);

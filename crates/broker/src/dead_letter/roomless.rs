@@ -314,7 +314,9 @@ impl Roomless {
     /// Lets a letter go on that waits for room, behind those of its queue that do so, too. One that goes on already
     /// does not wait for the same again.
     fn let_look_anew(&mut self, wish: Wish, queue: QueueId) {
-        let Some(line) = self.by_queue.get_mut(&queue) else { return };
+        let Some(line) = self.by_queue.get_mut(&queue) else {
+            return race!("the dead letters of the queue left before they looked anew");
+        };
         self.bytes -= line.slots_bytes();
         self.awaited.end((wish, queue));
         if let Some(letter) = line.roomless.remove(&wish) {
@@ -413,7 +415,9 @@ impl Roomless {
 
     /// Has a queue's line wait for this and nothing else.
     fn change(&mut self, queue: QueueId, waits: Waits) {
-        let Some(line) = self.by_queue.get_mut(&queue) else { return };
+        let Some(line) = self.by_queue.get_mut(&queue) else {
+            invariant!("a queue whose dead letters wait has a line of them")
+        };
         self.turns.answer(queue);
         if core::mem::replace(&mut line.waits, waits) == Waits::Turn {
             self.turns.stop_waiting(queue);
@@ -426,7 +430,9 @@ impl Roomless {
 
     /// Has a queue be among those that go on if its line does.
     fn arrange(&mut self, queue: QueueId) {
-        let Some(line) = self.by_queue.get_mut(&queue) else { return };
+        let Some(line) = self.by_queue.get_mut(&queue) else {
+            return race!("the last dead letter of the queue left its line");
+        };
         if !line.goes_on() {
             self.unlist_first(queue);
         } else if !core::mem::replace(&mut line.is_listed, true) {

@@ -47,7 +47,9 @@ impl Journal {
 
     /// Takes from a log what is only about the log itself, and tells it.
     pub(crate) fn hear(&mut self, place: u16, event: Event, out: &mut Outbox) {
-        let Some(log) = self.log(place) else { return };
+        let Some(log) = self.log(place) else {
+            invariant!("what tells something is one of the logs")
+        };
         let (severity, kind, text) = match event {
             Event::Refused(refusal) => {
                 log.phase = Phase::Refused(refusal);

@@ -108,7 +108,9 @@ impl Journal {
         directory: &Directory,
         deleted: &[QueueId],
     ) {
-        let Some(log) = self.log(place) else { return };
+        let Some(log) = self.log(place) else {
+            invariant!("what was recovered is one of the logs")
+        };
         log.phase = Phase::Running;
         log.was_unclean = !is_clean;
         let (id, orphans) = (log.id, &mut log.orphans);
@@ -131,7 +133,9 @@ impl Journal {
 
     /// What a log has of queues that are known.
     pub(crate) fn lanes_of_queues(&mut self, place: u16) -> Vec<(Lane, Outline)> {
-        let Some(log) = self.log(place) else { return Vec::new() };
+        let Some(log) = self.log(place) else {
+            invariant!("what was recovered is one of the logs")
+        };
         let outlines = log.store().lanes().map(|(lane, slot)| (lane, log.store.outline(slot)));
         outlines.filter(|(lane, _)| !log.orphans.has(lane.queue)).collect()
     }
@@ -147,7 +151,7 @@ impl Journal {
         place: u16,
         delivered: impl Iterator<Item = (LaneSlot, u64)>,
     ) {
-        let Some(log) = self.log(place) else { return };
+        let Some(log) = self.log(place) else { invariant!("what closes is one of the logs") };
         for (lane, seq) in delivered {
             log.store.mark_delivered(lane, seq);
         }

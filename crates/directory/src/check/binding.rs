@@ -22,7 +22,7 @@ impl Check<'_> {
         | Request::Unbind { vhost, source, destination, routing_key, arguments, connection }) =
             request
         else {
-            return Ok(Checked::Already(None));
+            invariant!("only requests to bind or to unbind are checked as bindings")
         };
         let binds = matches!(request, Request::Bind { .. });
         let vhost = self.accounts.resolve(vhost)?;

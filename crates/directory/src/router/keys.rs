@@ -53,7 +53,7 @@ impl Keys {
         let key = bindings.get(place).routing_key.as_bytes();
         let hash = hash(self.state, key);
         let found = self.lists.find_mut(hash, |links| key_of(links, bindings) == key);
-        let Some(links) = found else { return };
+        let Some(links) = found else { invariant!("a binding that goes is listed under its key") };
         bindings.remove_link(links, place);
         if links.is_empty() {
             self.lists.remove(hash, |links| links.is_empty());

@@ -140,7 +140,7 @@ impl Search<'_> {
         let mut going = match change {
             Change::ExchangeDeleted { vhost, name } => {
                 let Some(place) = topology.exchanges.place(*vhost, name) else {
-                    return Some(doomed);
+                    return race!("the exchange was deleted before", Some(doomed));
                 };
                 named = Some(place);
                 let slot = topology.exchanges.at(place);
@@ -148,7 +148,9 @@ impl Search<'_> {
                 self.uprooted(slot.as_target)?
             }
             Change::QueueDeleted { id } => {
-                let Some(place) = topology.queues.place_by_id(*id) else { return Some(doomed) };
+                let Some(place) = topology.queues.place_by_id(*id) else {
+                    return race!("the queue was deleted before", Some(doomed));
+                };
                 self.uprooted(topology.queues.at(place).as_target)?
             }
             Change::Unbound(binding) => topology.find_binding(binding).into_iter().collect(),

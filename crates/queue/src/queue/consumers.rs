@@ -228,7 +228,7 @@ impl Consumers {
     /// It took a message: it goes behind the others, or out of the ring without more credit.
     pub(super) fn delivered(&mut self, slot: u32) {
         let Some(member) = self.members.get_mut(slot as usize) else {
-            return;
+            invariant!("a consumer that was chosen is there")
         };
         if !member.consumer.no_ack {
             member.consumer.in_flight += 1;
@@ -247,7 +247,7 @@ impl Consumers {
     /// One of its deliveries is settled.
     pub(super) fn settled(&mut self, handle: ConsumerHandle) {
         let Some(member) = self.members.get_mut(handle.slot as usize) else {
-            return;
+            return race!("the consumer was cancelled, or the message was fetched without one");
         };
         if member.generation != handle.generation {
             return;
@@ -260,15 +260,13 @@ impl Consumers {
 
     /// It cannot take anything before [`Consumers::resume`].
     pub(super) fn park(&mut self, slot: u32) {
-        if let Some(member) = self.members.get_mut(slot as usize) {
-            member.is_parked = true;
-        }
+        self.members[slot as usize].is_parked = true;
         self.leave_ring(slot);
     }
 
     pub(super) fn resume(&mut self, handle: ConsumerHandle) {
         let Some(member) = self.members.get_mut(handle.slot as usize) else {
-            return;
+            return race!("the consumer was cancelled before it could go on");
         };
         if member.generation == handle.generation && member.is_parked {
             member.is_parked = false;
@@ -280,7 +278,7 @@ impl Consumers {
     pub(super) fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
         let found = self.members.get_mut(handle.slot as usize);
         let Some(member) = found.filter(|member| member.generation == handle.generation) else {
-            return false;
+            return race!("the consumer was cancelled while its connection moved", false);
         };
         (member.consumer.shard, member.consumer.connection_slot) = (shard, slot);
         true
@@ -328,7 +326,7 @@ impl Consumers {
 
     fn enter_if_ready(&mut self, slot: u32) {
         let Some(member) = self.members.get(slot as usize) else {
-            return;
+            invariant!("a consumer that may get its turn is there")
         };
         // With a single active consumer everybody else waits in a ring all the time.
         if self.is_single_active || member.is_in_ring || member.is_parked {
@@ -357,7 +355,7 @@ impl Consumers {
 
     fn leave_ring(&mut self, slot: u32) {
         let Some(member) = self.members.get_mut(slot as usize) else {
-            return;
+            invariant!("a consumer that leaves its ring is there")
         };
         if !member.is_in_ring {
             return;

@@ -67,7 +67,7 @@ impl Queue {
             None => (self.ticket(now, incoming, sink), None),
         };
         let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {
-            return;
+            invariant!("who is handed a message was chosen, and the message has a ticket")
         };
         let (handle, consumer) = consumers.at(slot);
         let mut delivery =
@@ -102,7 +102,7 @@ impl Queue {
                 sink.deliver(consumer, delivery, Content::Incoming(view))
             }
             (_, Some(body)) => sink.deliver(consumer, delivery, Content::Stored(body)),
-            _ => Sent::Done,
+            _ => invariant!("a message lies in what came in, or in memory"),
         };
         if let Some(body) = kept {
             sink.pool().release(body);
@@ -137,7 +137,7 @@ impl Queue {
             }
             let Some(head) = self.messages.as_ref().and_then(|messages| messages.ready.head())
             else {
-                return false;
+                return race!("a damaged index has fewer messages than were counted", false);
             };
             let Some(slot) = self.choose_consumer(head.bytes, sink) else {
                 return false;
@@ -157,14 +157,16 @@ impl Queue {
     fn deliver_head(&mut self, slot: u32, sink: &mut impl Sink) -> Sent {
         let counts = self.counts_deliveries();
         let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {
-            return Sent::Pending;
+            invariant!("a head and who gets it were chosen")
         };
-        let Some(head) = messages.ready.head() else { return Sent::Pending };
+        let Some(head) = messages.ready.head() else {
+            invariant!("the head that is delivered was looked at before")
+        };
         let (handle, consumer) = consumers.at(slot);
         let content = match (head.place.body(), head.place.position()) {
             (Some(body), _) => Content::Stored(body),
             (None, Some(position)) => Content::Logged(position, head.bytes),
-            (None, None) => return Sent::Lost,
+            (None, None) => invariant!("a message lies in memory or in a log"),
         };
         let no_ack = consumer.no_ack;
         let delivery = Delivery {
@@ -179,12 +181,12 @@ impl Queue {
         }
         consumers.delivered(slot);
         messages.count_delivery(delivery.redelivered);
-        let Some(entry) = self.pop(sink) else { return Sent::Done };
+        let Some(entry) = self.pop(sink) else { invariant!("what was delivered is the head") };
         if no_ack {
             self.release(entry, sink);
-        } else if let Some(messages) = &mut self.messages {
-            messages.unacked.insert(entry, handle);
+            return Sent::Done;
         }
+        self.opened().unacked.insert(entry, handle);
         Sent::Done
     }
 }

@@ -116,11 +116,20 @@ impl Messages {
 
     /// Appends a message that was just logged.
     pub(super) fn push_logged(&mut self, entry: Entry, sink: &mut impl Sink) {
-        if let Some(lane) = self.lane(entry.priority, entry.place.is_spilled(), sink)
-            && let Some(mut backlog) = sink.backlog()
-        {
-            self.ready.push_logged(entry, lane, &mut backlog);
-        }
+        let lane = self.lane(entry.priority, entry.place.is_spilled(), sink);
+        let (Some(lane), Some(mut backlog)) = (lane, sink.backlog()) else {
+            invariant!("what was logged has a lane in a log");
+        };
+        self.ready.push_logged(entry, lane, &mut backlog);
+    }
+
+    /// What was just logged is delivered: should it come back, it is not to be fetched, too.
+    pub(super) fn pass(&mut self, ticket: Ticket, sink: &mut impl Sink) {
+        let lane = self.lane(ticket.priority, false, sink);
+        let (Some(lane), Some(mut backlog)) = (lane, sink.backlog()) else {
+            invariant!("what was logged has a lane in a log");
+        };
+        backlog.pass(lane);
     }
 
     /// Makes the head known. False when something has to be read for that.
@@ -131,7 +140,9 @@ impl Messages {
         if self.waits {
             return false;
         }
-        let Some(mut backlog) = sink.backlog() else { return true };
+        let Some(mut backlog) = sink.backlog() else {
+            invariant!("messages that are to be fetched are in a log")
+        };
         self.waits = !self.ready.prepare(&mut backlog);
         !self.waits
     }
@@ -139,9 +150,10 @@ impl Messages {
     /// Takes the head, which is known. `is_wanted` says whether others will be taken for their messages.
     pub(super) fn pop(&mut self, is_wanted: bool, sink: &mut impl Sink) -> Option<Entry> {
         let (entry, left) = self.ready.pop()?;
-        if left != Left::Memory
-            && let Some(mut backlog) = sink.backlog()
-        {
+        if left != Left::Memory {
+            let Some(mut backlog) = sink.backlog() else {
+                invariant!("what was in a window is in a log");
+            };
             backlog.forget(1);
             if left == Left::LowWindow && is_wanted {
                 self.ready.announce(&mut backlog);
@@ -154,9 +166,10 @@ impl Messages {
     pub(super) fn put_back(&mut self, entry: Entry, sink: &mut impl Sink) {
         self.note_deadline(entry.deadline);
         let windowed = self.ready.put_back(entry);
-        if windowed > 0
-            && let Some(mut backlog) = sink.backlog()
-        {
+        if windowed > 0 {
+            let Some(mut backlog) = sink.backlog() else {
+                invariant!("what comes to a window is in a log");
+            };
             backlog.add_to_windows(windowed);
         }
     }
@@ -195,11 +208,10 @@ impl Messages {
         if entry.place.body().is_some() {
             return sink.discard(entry);
         }
-        if let Some(lane) = self.lane_of(&entry)
-            && let Some(mut backlog) = sink.backlog()
-        {
-            backlog.settle(lane, &entry);
-        }
+        let (Some(lane), Some(mut backlog)) = (self.lane_of(&entry), sink.backlog()) else {
+            invariant!("what was logged has a lane in a log");
+        };
+        backlog.settle(lane, &entry);
     }
 
     /// Allocated bytes, this value included.
@@ -236,6 +248,15 @@ impl Queue {
         })
     }
 
+    /// The messages of a queue that had one.
+    #[inline]
+    pub(super) fn opened(&mut self) -> &mut Messages {
+        let Some(messages) = &mut self.messages else {
+            invariant!("a queue that had a message has been opened")
+        };
+        messages
+    }
+
     pub(super) fn wait(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.waits = true;
@@ -251,20 +272,19 @@ impl Queue {
         incoming: &mut Incoming<'_>,
         sink: &mut impl Sink,
     ) {
-        if let Some(messages) = &mut self.messages {
-            let spilled = if sink.spills(messages.ready.pooled_bytes()) {
-                messages.spill(&ticket, incoming, sink)
-            } else {
-                None
-            };
-            if let Some(position) = spilled {
-                let place = Place::logged(position, true);
-                messages.push_logged(ticket.entry(place, incoming.bytes()), sink);
-            } else {
-                let place = Place::pooled(incoming.keep(sink.pool()));
-                messages.note_deadline(ticket.deadline);
-                messages.ready.push(ticket.entry(place, incoming.bytes()));
-            }
+        let messages = self.opened();
+        let spilled = if sink.spills(messages.ready.pooled_bytes()) {
+            messages.spill(&ticket, incoming, sink)
+        } else {
+            None
+        };
+        if let Some(position) = spilled {
+            let place = Place::logged(position, true);
+            messages.push_logged(ticket.entry(place, incoming.bytes()), sink);
+        } else {
+            let place = Place::pooled(incoming.keep(sink.pool()));
+            messages.note_deadline(ticket.deadline);
+            messages.ready.push(ticket.entry(place, incoming.bytes()));
         }
         self.pushed(now, ticket.deadline, sink);
     }
@@ -290,12 +310,12 @@ impl Queue {
 
     /// Steps over the head, whose message is damaged: the log keeps it, and it counts no more here.
     pub(super) fn step_over(&mut self, sink: &mut impl Sink) {
-        if let Some(entry) = self.pop(sink)
-            && let Some(lane) = self.messages.as_ref().and_then(|messages| messages.lane_of(&entry))
-            && let Some(mut backlog) = sink.backlog()
-        {
-            backlog.set_aside(lane, &entry);
-        }
+        let Some(entry) = self.pop(sink) else { invariant!("the head was found to be lost") };
+        let lane = self.messages.as_ref().and_then(|messages| messages.lane_of(&entry));
+        let (Some(lane), Some(mut backlog)) = (lane, sink.backlog()) else {
+            invariant!("what was logged has a lane in a log");
+        };
+        backlog.set_aside(lane, &entry);
     }
 
     /// Is done with a message.
@@ -304,7 +324,7 @@ impl Queue {
         match &self.messages {
             Some(messages) => messages.release(entry, sink),
             None if entry.place.body().is_some() => sink.discard(entry),
-            None => {}
+            None => invariant!("what was logged is of a queue with messages"),
         }
     }
 }

@@ -42,9 +42,10 @@ impl Messages {
                 let of_lane = part(&letters, |found| found.0.cmp(&lane));
                 kept.extend(of_lane.iter().map(|found| found.1));
                 kept.sort_unstable();
-                if let Some(mut backlog) = sink.backlog() {
-                    backlog.purge(lane, self.next_seq, &kept);
-                }
+                let Some(mut backlog) = sink.backlog() else {
+                    invariant!("a queue with lanes has a log");
+                };
+                backlog.purge(lane, self.next_seq, &kept);
             }
         }
         if let Some(mut backlog) = sink.backlog().filter(|_| !lanes.is_empty()) {
@@ -62,7 +63,7 @@ impl Messages {
         {
             return false;
         }
-        let Some(mut backlog) = sink.backlog() else { return false };
+        let Some(mut backlog) = sink.backlog() else { invariant!("a queue with lanes has a log") };
         if !lanes.iter().all(|&(_, _, lane)| backlog.purge_unfetched(lane, self.next_seq)) {
             return false;
         }

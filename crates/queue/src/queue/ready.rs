@@ -472,7 +472,9 @@ impl Ready {
             let priority = self.highest().unwrap_or(0);
             let (mut missing, mut surplus) = (0, 0);
             let level = self.used_level(priority);
-            let Some(lanes) = &mut level.lanes else { break };
+            let Some(lanes) = &mut level.lanes else {
+                invariant!("a level whose head is not known has lanes")
+            };
             for spilled in [false, true] {
                 let Some(window) = lanes.window(spilled).as_mut().filter(|w| w.is_unknown()) else {
                     continue;
