@@ -131,9 +131,11 @@ impl Connections {
     /// Puts a channel on the list of those whose parked frames can be handled.
     pub(crate) fn unpark(&mut self, slot: u32, channel: ChannelRef) {
         let Some(connection) = self.connection_at(slot, channel.connection) else {
-            return;
+            return race!("the connection closed before a channel's parked frames had their turn");
         };
-        let Some(parked) = connection.incarnation(channel.channel) else { return };
+        let Some(parked) = connection.incarnation(channel.channel) else {
+            return race!("the channel closed before its parked frames had their turn");
+        };
         if !parked.parked.is_empty() && !parked.unparking {
             parked.unparking = true;
             self.follow_ups.unpark(slot, channel.connection, channel.channel);
@@ -223,7 +225,9 @@ impl Connections {
     /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of
     /// its own between the socket and here.
     pub fn driver_holds(&mut self, shard: &mut Shard, slot: ConnectionSlot, bytes: usize) {
-        let Some(connection) = self.get_mut(slot.0) else { return };
+        let Some(connection) = self.get_mut(slot.0) else {
+            invariant!("the driver names connections that are there")
+        };
         connection.apart_bytes = bytes + connection.client_properties().bytes().len();
         self.recount(shard, slot.0);
     }
@@ -274,7 +278,9 @@ impl Connections {
 
     /// Stops reading a connection, for this cause.
     pub fn pause(&mut self, shard: &mut Shard, slot: u32, cause: Cause, out: &mut Outbox) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            return race!("the connection closed before its reading paused");
+        };
         let was_read = connection.paused.is_empty();
         if !connection.paused.add(cause) {
             return;
@@ -289,7 +295,9 @@ impl Connections {
 
     /// One cause for not reading a connection is over.
     pub fn resume(&mut self, shard: &mut Shard, slot: u32, cause: Cause, out: &mut Outbox) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            return race!("the connection closed before its reading went on");
+        };
         if connection.paused.remove(cause) && connection.paused.is_empty() {
             connection.session.reading_paused(shard.now.instant, false);
             out.pause.retain(|&paused| paused.0 != slot);
@@ -315,7 +323,9 @@ impl Connections {
     /// Blocks a publishing connection while memory or the disk is short, and says so if the client
     /// can hear. It is read until it publishes again, so that a client that heeds can close.
     pub fn block(&mut self, shard: &mut Shard, slot: u32, shortage: Shortage, out: &mut Outbox) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            return race!("the connection closed before it was blocked");
+        };
         if connection.blocked || connection.end.is_some() {
             return;
         }
@@ -330,7 +340,10 @@ impl Connections {
     /// Reads publishers again that were blocked, if nothing is short any more.
     pub(crate) fn unblock_all(&mut self, shard: &mut Shard, out: &mut Outbox) {
         for (slot, id) in shard.backpressure.end_shortage() {
-            let Some(connection) = self.connection_at(slot, id) else { continue };
+            let Some(connection) = self.connection_at(slot, id) else {
+                race!("the connection closed while something was short");
+                continue;
+            };
             connection.blocked = false;
             if connection.end.is_none() && connection.session.understands(Capability::Blocked) {
                 connection.answer(0, &Answer::Done(Done::Unblocked));
@@ -344,19 +357,25 @@ impl Connections {
     /// mail to some shard has no room.
     #[inline]
     pub(crate) fn must_hold_back(&self, shard: &Shard, slot: u32, out: &Outbox) -> bool {
-        let Some(connection) = self.all.get(slot as usize) else { return true };
+        let Some(connection) = self.all.get(slot as usize) else {
+            return race!("the connection closed over its publish", true);
+        };
         connection.send.backlog() > shard.limits.unread_bytes_max || shard.is_mail_full(out)
     }
 
     /// Whether a connection has published to a shard whose log lags.
     pub(crate) fn feeds_lagging_shard(&self, shard: &Shard, slot: u32) -> bool {
-        let Some(connection) = self.all.get(slot as usize) else { return false };
+        let Some(connection) = self.all.get(slot as usize) else {
+            return race!("the connection closed over its publish", false);
+        };
         shard.backpressure.is_log_late_among(&connection.touched)
     }
 
     /// Arms the connection's next timer if it is earlier than the armed one.
     pub fn arm(&mut self, shard: &mut Shard, slot: u32) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            return race!("the connection closed before its timer was armed");
+        };
         if connection.session.state() == State::Closed {
             return;
         }
@@ -370,7 +389,9 @@ impl Connections {
     /// Brings the shard's sum up to date with one connection.
     #[inline]
     pub(crate) fn recount(&mut self, shard: &mut Shard, slot: u32) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            return race!("the connection closed before it was counted");
+        };
         let bytes = connection.memory_bytes();
         connection.counted_capacity = connection.send.bytes.capacity();
         if connection.uncounted {
@@ -383,7 +404,9 @@ impl Connections {
     /// Counts a connection that has no vhost yet, or whose channels are not counted.
     #[cold]
     fn count(&mut self, shard: &mut Shard, slot: u32, bytes: usize) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            invariant!("a connection that was just counted is there")
+        };
         let before = core::mem::replace(&mut connection.counted_bytes, bytes);
         if connection.vhost_name.is_empty() {
             shard.entering_bytes = shard.entering_bytes + bytes - before;
@@ -404,7 +427,9 @@ impl Connections {
     /// A connection is about to open its vhost: it does not count among those any more that have
     /// not.
     pub(crate) fn let_in(&mut self, shard: &mut Shard, slot: u32) {
-        let Some(connection) = self.all.get_mut(slot as usize) else { return };
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            invariant!("a connection that logs in is there")
+        };
         shard.entering_bytes -= core::mem::take(&mut connection.counted_bytes);
     }
 

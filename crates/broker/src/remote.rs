@@ -67,9 +67,10 @@ impl Remote {
         (queue, key): WaitingConsumer,
     ) {
         self.end_wait(backpressure, key);
-        if let Some(remote) = self.consumers.get_mut(&key) {
-            remote.place = Some(backpressure.wait_for_mail((queue, key)));
-        }
+        let Some(remote) = self.consumers.get_mut(&key) else {
+            invariant!("a consumer that waits for mail is known");
+        };
+        remote.place = Some(backpressure.wait_for_mail((queue, key)));
     }
 
     /// A consumer on another shard waits until its connection has room, behind those that do so, too.
@@ -79,9 +80,10 @@ impl Remote {
         (queue, key): WaitingConsumer,
     ) {
         self.end_wait(backpressure, key);
-        if let Some(remote) = self.consumers.get_mut(&key) {
-            remote.place = Some(backpressure.wait_for_connection((queue, key)));
-        }
+        let Some(remote) = self.consumers.get_mut(&key) else {
+            invariant!("a consumer that waits for its connection is known");
+        };
+        remote.place = Some(backpressure.wait_for_connection((queue, key)));
     }
 
     /// A consumer on another shard waits for nothing any more.

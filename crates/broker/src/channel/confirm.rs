@@ -83,9 +83,10 @@ impl Confirms {
     /// A number that is open waits for more reports.
     pub fn expect(&mut self, number: u64, more: u32) {
         let place = self.open.partition_point(|open| open.number < number);
-        if let Some(open) = self.open.get_mut(place).filter(|open| open.number == number) {
-            open.missing += more;
-        }
+        let Some(open) = self.open.get_mut(place).filter(|open| open.number == number) else {
+            invariant!("what more reports are to come for is not confirmed yet");
+        };
+        open.missing += more;
     }
 
     /// So many `reports` for each number in `first..=last` have come.
@@ -95,7 +96,8 @@ impl Confirms {
             if open.number > last {
                 break;
             }
-            open.missing = open.missing.saturating_sub(reports);
+            invariant!(reports <= open.missing, "nobody reports what nobody waits for");
+            open.missing -= reports;
             open.receipt = open.receipt.max(receipt);
         }
     }

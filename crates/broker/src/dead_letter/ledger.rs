@@ -81,14 +81,16 @@ impl Ledger {
 
     /// So many more reports of a message are to come.
     pub(super) fn expect(&mut self, number: u64, more: u32) {
-        if let Some(waiting) = self.waiting.get_mut(&number) {
-            waiting.missing += more;
-        }
+        let Some(waiting) = self.waiting.get_mut(&number) else {
+            invariant!("what more reports are to come for is still waiting for some");
+        };
+        waiting.missing += more;
     }
 
     /// So many reports have come; the source, if they were the last and all have it.
     pub(super) fn report(&mut self, number: u64, reports: u32, is_kept: bool) -> Option<Source> {
         let waiting = self.waiting.get_mut(&number)?;
+        invariant!(reports <= waiting.missing, "nobody reports what nobody waits for");
         waiting.missing -= reports;
         waiting.is_kept |= is_kept;
         if waiting.missing > 0 {

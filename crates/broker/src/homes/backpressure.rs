@@ -37,6 +37,7 @@ impl HomeSide<'_> {
         for id in core::mem::take(&mut self.homes.spilling) {
             let slot = self.homes.slot_of(id, u32::MAX);
             let Some(home) = slot.and_then(|slot| self.homes.queues.get(slot as usize)) else {
+                race!("the queue left before there was memory again");
                 continue;
             };
             let (log, pooled) = (home.log, home.queue.pooled_bytes());

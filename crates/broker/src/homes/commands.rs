@@ -66,7 +66,9 @@ impl HomeSide<'_> {
 
     /// After a queue changed: delivers what can be delivered and arms its timer.
     pub(crate) fn dispatch_ready(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(home) = self.homes.queues.get_mut(slot as usize) else { return };
+        let Some(home) = self.homes.queues.get_mut(slot as usize) else {
+            return race!("the queue left before it delivered");
+        };
         home.note(slot, self.shard);
         if home.awaits_deletion() {
             return;
@@ -151,7 +153,9 @@ impl HomeSide<'_> {
         out: &mut Outbox,
     ) {
         let is_it = |home: &&mut Home| home.id == id && home.is_armed_for(at);
-        let Some(home) = self.homes.queues.get_mut(slot as usize).filter(is_it) else { return };
+        let Some(home) = self.homes.queues.get_mut(slot as usize).filter(is_it) else {
+            return race!("the timer is of a queue that left, or of an earlier deadline");
+        };
         home.disarm();
         if self.homes.migrations.leaves(id) {
             // Its time comes again where it will be.
@@ -369,7 +373,7 @@ impl HomeSide<'_> {
         out: &mut Outbox,
     ) -> Option<u32> {
         // A queue that is gone has nothing left to settle; the channel's credit returns anyway.
-        let home = self.homes.slot_of(queue, hint)?;
+        let home = self.slot_for(queue, hint)?;
         if slot != NO_SLOT {
             self.with_queue(now, home, out, |queue, sink| {
                 queue.apply(now, command::Settle { slot, seq: sequence, outcome }, sink)
@@ -380,7 +384,7 @@ impl HomeSide<'_> {
 
     /// Lets a queue of this shard rest or go on.
     pub(crate) fn hold_home(&mut self, now: Now, queue: QueueId, on: bool, out: &mut Outbox) {
-        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
+        let Some(slot) = self.slot_for(queue, u32::MAX) else { return };
         let state = &mut self.homes.queues[slot as usize].queue;
         if on {
             state.apply(now, command::Hold {}, &mut NoSink);
@@ -392,7 +396,9 @@ impl HomeSide<'_> {
 
     /// A channel ends, and with it its question, if that waits here: it is answered.
     pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) {
-        let Some(queue) = self.homes.postponed.give_up(from) else { return };
+        let Some(queue) = self.homes.postponed.give_up(from) else {
+            return race!("the question was answered before it was given up");
+        };
         let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
         self.shard.reply(from, queue, Reply::Refused(refusal), out);
     }

@@ -114,9 +114,10 @@ impl HomeSide<'_> {
         key: ConsumerKey,
         out: &mut Outbox,
     ) {
-        if let Some(handle) = self.homes.remote.consumers.get(&key).map(|remote| remote.handle) {
-            self.resume_consumer(now, (queue, u32::MAX), handle, out);
-        }
+        let Some(handle) = self.homes.remote.consumers.get(&key).map(|remote| remote.handle) else {
+            return race!("the consumer was cancelled before it could go on");
+        };
+        self.resume_consumer(now, (queue, u32::MAX), handle, out);
     }
 
     pub(crate) fn resume_consumer(
@@ -126,7 +127,9 @@ impl HomeSide<'_> {
         handle: ConsumerHandle,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.homes.slot_of(queue, hint) else { return };
+        let Some(slot) = self.homes.slot_of(queue, hint) else {
+            return race!("the queue left before its consumer could go on");
+        };
         let queue = &mut self.homes.queues[slot as usize].queue;
         queue.apply(now, command::Resume { handle }, &mut NoSink);
         self.dispatch_ready(now, slot, out);
@@ -211,7 +214,9 @@ impl HomeSide<'_> {
         bytes: u64,
         out: &mut Outbox,
     ) {
-        let Some(window) = self.homes.remote.windows.get_mut(&id) else { return };
+        let Some(window) = self.homes.remote.windows.get_mut(&id) else {
+            return race!("nothing was sent to the connection from here since it came");
+        };
         window.room += bytes as i64;
         // Whoever finds none left waits for the next time.
         while self.homes.remote.windows.get(&id).is_some_and(|window| window.room > 0)
@@ -231,10 +236,11 @@ impl HomeSide<'_> {
         on: bool,
         out: &mut Outbox,
     ) {
-        if let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) {
-            remote.governed = on;
-            remote.wanted = false;
-            self.resume_remote(now, queue, consumer, out);
-        }
+        let Some(remote) = self.homes.remote.consumers.get_mut(&consumer) else {
+            return race!("the consumer was cancelled before a limit of its channel changed");
+        };
+        remote.governed = on;
+        remote.wanted = false;
+        self.resume_remote(now, queue, consumer, out);
     }
 }

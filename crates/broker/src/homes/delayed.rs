@@ -83,7 +83,9 @@ impl HomeSide<'_> {
                 Found::Ready => {}
                 Found::Pending => return,
                 Found::Lost => {
-                    let Some(source) = self.homes.delayed.take_first() else { return };
+                    let Some(source) = self.homes.delayed.take_first() else {
+                        invariant!("what is due is the first of all")
+                    };
                     self.keep_source(now, &source);
                     continue;
                 }
@@ -115,7 +117,9 @@ impl HomeSide<'_> {
                     self.tell_delayed_too_large(id, bytes, out);
                 }
             }
-            let Some(source) = self.homes.delayed.take_first() else { return };
+            let Some(source) = self.homes.delayed.take_first() else {
+                invariant!("what is due is the first of all")
+            };
             match routed {
                 Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();

@@ -21,7 +21,9 @@ impl HomeSide<'_> {
         completion: Completion,
         out: &mut Outbox,
     ) {
-        let Some(place) = self.journal.complete(now, id, completion, &mut out.disk) else { return };
+        let Some(place) = self.journal.complete(now, id, completion, &mut out.disk) else {
+            invariant!("an operation that ended is of a log of this shard")
+        };
         self.take_log_events(now, place, out);
         self.report_durable(place, out);
         self.journal.flush_unless_running(now, place, &mut out.disk);
@@ -78,7 +80,9 @@ impl HomeSide<'_> {
         if self.homes.delayed.holds(id) {
             return self.homes.delayed.wake();
         }
-        let Some(slot) = self.homes.slot_of(id, slot) else { return };
+        let Some(slot) = self.homes.slot_of(id, slot) else {
+            return race!("the queue left before its page or message was read");
+        };
         self.homes.queues[slot as usize].queue.apply(now, command::Wake {}, &mut NoSink);
         self.shard.backpressure.end_disk(id);
         self.dispatch_ready(now, slot, out);

@@ -51,9 +51,10 @@ impl HomeSide<'_> {
     /// The directory has changed: queues begin and end.
     pub(crate) fn follow_change(&mut self, now: Now, applied: &Applied, out: &mut Outbox) {
         for id in &applied.queues_created {
-            if let Some(place) = self.directory.queue_place_by_id(*id) {
-                self.make_home(now, place as usize, out);
-            }
+            let Some(place) = self.directory.queue_place_by_id(*id) else {
+                invariant!("a queue that was just declared has a place")
+            };
+            self.make_home(now, place as usize, out);
         }
         for info in &applied.queues_deleted {
             self.home_deleted(now, info, applied.goes_in_slices, out);
@@ -86,9 +87,13 @@ impl HomeSide<'_> {
         refusal: &Refusal,
         out: &mut Outbox,
     ) {
-        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
+        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else {
+            return race!("the queue was deleted before its deletion was refused");
+        };
         let home = &mut self.homes.queues[slot as usize];
-        let Some(dying) = home.end_deletion(now) else { return };
+        let Some(dying) = home.end_deletion(now) else {
+            return race!("its deletion was refused before");
+        };
         let text =
             format!("{} stays for now: {}", self.directory.describe_queue(queue), refusal.text);
         out.log(Severity::Warning, "queue-not-deleted", text);

@@ -33,7 +33,10 @@ impl HomeSide<'_> {
     pub(crate) fn account_tables(&mut self, now: Now, out: &Outbox) {
         let mut uncounted = core::mem::take(&mut self.shard.uncounted);
         for slot in uncounted.drain(..) {
-            let Some(home) = self.homes.queues.get_mut(slot as usize) else { continue };
+            let Some(home) = self.homes.queues.get_mut(slot as usize) else {
+                race!("the queue left before its tables were counted");
+                continue;
+            };
             home.account_memory(self.shard);
             if home.note_spare(SPARE_BYTES) && self.homes.idle_tables.note(slot, home.id) {
                 self.shard.timers.arm(now.instant + IDLE_INTERVAL, Timer::Tables);

@@ -70,7 +70,9 @@ impl HomeSide<'_> {
     /// Nobody knows under which of two ids the next start will find a queue, so nothing is logged
     /// for it any more. It is empty: what it had has left its log.
     pub(crate) fn take_log_from(&mut self, queue: QueueId, out: &mut Outbox) {
-        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else { return };
+        let Some(slot) = self.homes.slot_of(queue, u32::MAX) else {
+            return race!("the queue was deleted while it was to move");
+        };
         let home = &mut self.homes.queues[slot as usize];
         if !home.queue.is_durable() {
             // Nothing of it is found again anyway.
@@ -96,7 +98,7 @@ impl HomeSide<'_> {
         let why = self.homes.migrations.end_leaving(old).map(Leaving::into_reason);
         let homes = &self.homes.queues;
         let Some(slot) = self.homes.slots.remove(old, |slot| homes[slot as usize].id) else {
-            return;
+            invariant!("a queue that moves is at home where it was");
         };
         let mut home = self.homes.queues.remove(slot as usize);
         home.forget_bytes(self.shard);
@@ -162,9 +164,10 @@ impl HomeSide<'_> {
         let slot = self.homes.queues.insert(home) as u32;
         // What it brought may be more than it needs here.
         self.homes.queues[slot as usize].note(slot, self.shard);
-        if let Some(place) = self.directory.queue_place_by_id(id) {
-            self.directory.note_slot(place as usize, slot);
-        }
+        let Some(place) = self.directory.queue_place_by_id(id) else {
+            invariant!("a queue that arrives and is known has a place");
+        };
+        self.directory.note_slot(place as usize, slot);
         let homes = &self.homes.queues;
         self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
         // What was to go to it waited for room in the own log.
@@ -188,7 +191,9 @@ impl HomeSide<'_> {
         why: &str,
         out: &mut Outbox,
     ) -> bool {
-        let Some(slot) = self.homes.slot_of(id, u32::MAX) else { return false };
+        let Some(slot) = self.homes.slot_of(id, u32::MAX) else {
+            return race!("the queue left before it was to move", false);
+        };
         let may_begin =
             !self.shard.stopping && self.shard.may_send_to(to) && self.homes.migrations.may_begin();
         if !may_begin || !self.is_free(id, slot) {
@@ -204,7 +209,10 @@ impl HomeSide<'_> {
         for mut leaving in self.homes.migrations.take_leaving() {
             let (slot, id) = leaving.queue();
             let home = self.homes.queues.get(slot as usize);
-            let Some(home) = home.filter(|home| home.id == id) else { continue };
+            let Some(home) = home.filter(|home| home.id == id) else {
+                race!("the queue was deleted while it was to move");
+                continue;
+            };
             let log = home.log;
             if leaving.must_end(now, self.shard.stopping || home.is_dying()) {
                 self.give_migration_up(now, &leaving, out);
@@ -271,7 +279,9 @@ impl HomeSide<'_> {
         out: &mut Outbox,
     ) -> Option<Rest> {
         let own = self.shard.id;
-        let to = self.directory.queue_by_id(id)?.home;
+        let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else {
+            invariant!("a queue that moved just now is known by its new id")
+        };
         self.shard.jobs.redirect(info.id, Target { queue: id, home: to, slot: u32::MAX }, own);
         self.homes.dead_letters.redirect(info.id, id);
         // What is passed on to another shard waits for room in the own log.

@@ -38,6 +38,27 @@ pub(crate) fn append(
 }
 
 impl HomeSide<'_> {
+    /// Where a queue of this shard is that something is for; `None` if it was deleted since. Then its messages are gone,
+    /// and what was to follow them counts as taken.
+    #[inline]
+    pub(crate) fn slot_for(&self, queue: QueueId, hint: u32) -> Option<u32> {
+        let slot = self.homes.slot_of(queue, hint);
+        if slot.is_none() {
+            self.miss(queue);
+        }
+        slot
+    }
+
+    /// Something finds no queue. What a queue does not get that exists would be lost, and count as taken.
+    #[cold]
+    #[inline(never)]
+    fn miss(&self, queue: QueueId) {
+        let queue = self.directory.id_now(queue);
+        let is_gone = self.directory.queue_by_id(queue).is_none();
+        invariant!(is_gone, "a queue that exists gets what is for it at its home");
+        race!("the queue was deleted before a message or a settlement came");
+    }
+
     /// Has a delayed exchange hold a message back.
     pub(crate) fn delay_one(
         &mut self,
@@ -158,7 +179,7 @@ impl HomeSide<'_> {
         incoming: &mut Incoming<'_>,
         out: &mut Outbox,
     ) -> Receipt {
-        let Some(slot) = self.homes.slot_of(target.queue, target.slot) else {
+        let Some(slot) = self.slot_for(target.queue, target.slot) else {
             return Receipt::Taken;
         };
         self.shard.counters.enqueued_local += 1;

@@ -20,11 +20,12 @@ impl HomeSide<'_> {
         self.journal.open(&settings, unwritten_bytes_max, &mut out.disk);
         for (_, home) in &mut self.homes.queues {
             // A queue that was there before the logs were.
-            if let Some(info) = self.directory.queue_by_id(home.id) {
-                home.log = self.journal.place_of(log_of(info));
-                if info.durable {
-                    self.journal.name(home.log);
-                }
+            let Some(info) = self.directory.queue_by_id(home.id) else {
+                invariant!("a queue that has a home is known")
+            };
+            home.log = self.journal.place_of(log_of(info));
+            if info.durable {
+                self.journal.name(home.log);
             }
         }
         self.journal.flush(now, &mut out.disk);
@@ -71,7 +72,9 @@ impl HomeSide<'_> {
                 self.homes.delayed.list(place, outline.slot, first.queue);
                 continue;
             }
-            let Some(home) = self.homes.slot_of(first.queue, u32::MAX) else { continue };
+            let Some(home) = self.homes.slot_of(first.queue, u32::MAX) else {
+                invariant!("a queue is at home on the shard that drives its log")
+            };
             let state = &mut self.homes.queues[home as usize];
             let next = of_queue.iter().map(|(_, found)| found.next_seq).max();
             let begin = command::BeginAt { seq: next.unwrap_or(0) };

@@ -11,7 +11,9 @@ impl SessionSide<'_> {
     /// plain as that goes the general way.
     pub(crate) fn ack_row(&mut self, now: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
         let Some((number, first, _)) = Repeats::ack(bytes) else { return 0 };
-        let Some(connection) = self.connections.get_mut(slot) else { return 0 };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("bytes come from a connection that is there")
+        };
         if connection.end.is_some() {
             return 0;
         }
@@ -28,20 +30,23 @@ impl SessionSide<'_> {
         if delivery.home != self.shard.id {
             return 0;
         }
-        let Some(home) = self.homes.slot_of(queue, hint) else { return 0 };
+        let Some(home) = self.homes.slot_of(queue, hint) else {
+            return race!("the queue was deleted before its delivery was settled", 0);
+        };
         // Out of the way while the queue reaches for the rest of the shard.
         let Some(channel) = self.connections[slot].channel_mut(number) else {
-            return 0;
+            invariant!("a channel that was just found is there")
         };
         let mut unacked = core::mem::take(&mut channel.unacked);
         let row = self.home().settle_row(now, home, number, bytes, &mut unacked, out);
         let connection = &mut self.connections[slot];
-        if let Some(channel) = connection.channel_mut(number) {
-            channel.unacked = unacked;
-            if channel.unacked.take_resized() {
-                let key = channel.key;
-                connection.account_channel(key);
-            }
+        let Some(channel) = connection.channel_mut(number) else {
+            invariant!("a channel stays while a row comes")
+        };
+        channel.unacked = unacked;
+        if channel.unacked.take_resized() {
+            let key = channel.key;
+            connection.account_channel(key);
         }
         if row.was_full && !connection.stalled.is_empty() {
             self.connections.follow_ups().resume(slot);

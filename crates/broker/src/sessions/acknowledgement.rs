@@ -46,8 +46,14 @@ impl SessionSide<'_> {
         let keys: Vec<u64> = connection.open_channels().map(|channel| channel.key).collect();
         let count = keys.len();
         for key in keys {
-            let Some(connection) = self.connections.connection_at(slot, id) else { break };
-            let Some(channel) = connection.incarnation(key) else { continue };
+            let Some(connection) = self.connections.connection_at(slot, id) else {
+                race!("the connection closed over a delivery that took too long");
+                break;
+            };
+            let Some(channel) = connection.incarnation(key) else {
+                race!("the channel closed over a delivery that took too long");
+                continue;
+            };
             let oldest = channel.unacked.oldest().copied();
             let tag = oldest.map(|oldest| oldest.tag);
             let waited = channel.ages.look(now.instant, tag, channel.last_tag);

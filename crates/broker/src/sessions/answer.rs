@@ -22,7 +22,9 @@ impl SessionSide<'_> {
 
     /// Says something on a channel, unless the channel is ending.
     pub(crate) fn say(&mut self, at: At, answer: &Answer<'_>, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before something was said on it");
+        };
         if connection.is_unheard(at.channel.channel) {
             return;
         }
@@ -31,10 +33,13 @@ impl SessionSide<'_> {
     }
 
     pub(crate) fn set_pending(&mut self, at: At, pending: Pending) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        if let Some(channel) = connection.incarnation(at.channel.channel) {
-            channel.pending = Some(Box::new(pending));
-        }
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before it waited for an answer");
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before it waited for an answer");
+        };
+        channel.pending = Some(Box::new(pending));
     }
 
     pub(crate) fn take_pending(&mut self, at: At) -> Option<Box<Pending>> {
@@ -51,11 +56,15 @@ impl SessionSide<'_> {
         reply: Reply,
         out: &mut Outbox,
     ) {
-        let Some(at) = self.find_channel(to) else { return };
+        let Some(at) = self.find_channel(to) else {
+            return race!("the channel closed before its answer came");
+        };
         if reply == Reply::Fetched {
             return self.go_on(now, at, out);
         }
-        let Some(pending) = self.take_pending(at) else { return };
+        let Some(pending) = self.take_pending(at) else {
+            return race!("the channel waits for no answer any more");
+        };
         match (*pending, reply) {
             (Pending::Declare { name, request, no_wait }, reply) => {
                 self.declared(now, at, name, request, no_wait, reply, out);
@@ -74,16 +83,17 @@ impl SessionSide<'_> {
             }
             (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed { handle, slot }) => {
                 let connection = &mut self.connections[at.slot];
-                if let Some(subscription) = connection
+                let Some(subscription) = connection
                     .incarnation(at.channel.channel)
                     .and_then(|channel| channel.subscription_mut(consumer))
-                {
-                    subscription.handle = Some(handle);
-                    subscription.queue_slot = slot;
-                    let tag = subscription.tag.clone();
-                    if !no_wait {
-                        self.say(at, &Answer::Consuming(&tag), out);
-                    }
+                else {
+                    invariant!("a consumer is there while its queue is asked for it")
+                };
+                subscription.handle = Some(handle);
+                subscription.queue_slot = slot;
+                let tag = subscription.tag.clone();
+                if !no_wait {
+                    self.say(at, &Answer::Consuming(&tag), out);
                 }
             }
             (Pending::Consume { consumer, name, .. }, reply) => {
@@ -138,8 +148,12 @@ impl SessionSide<'_> {
 
     /// After an answer: the channel ends if it was to, or handles what was parked.
     pub(crate) fn go_on(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed with that answer");
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed with that answer");
+        };
         if channel.pending.is_some() {
             return;
         }
@@ -235,16 +249,20 @@ impl SessionSide<'_> {
         let to = match origin {
             Origin::Channel(to) => to,
             Origin::Ending { connection, .. } => {
-                if let Some((slot, _)) = self.connections.connection(connection, u32::MAX) {
-                    self.cleaned(now, slot, out);
-                }
-                return;
+                let Some((slot, _)) = self.connections.connection(connection, u32::MAX) else {
+                    invariant!("a connection stays until all that it has is gone");
+                };
+                return self.cleaned(now, slot, out);
             }
             Origin::Home { .. } | Origin::Migration { .. } => panic!("{origin:?} is no session"),
             Origin::Start | Origin::Control(_) | Origin::Deletion(_) => return,
         };
-        let Some(at) = self.find_channel(to) else { return };
-        let Some(pending) = self.take_pending(at) else { return };
+        let Some(at) = self.find_channel(to) else {
+            return race!("the channel closed before the directory answered");
+        };
+        let Some(pending) = self.take_pending(at) else {
+            return race!("the channel waits for no answer any more");
+        };
         match (*pending, result) {
             (Pending::Done { done, .. }, Ok(_)) => {
                 if let Some(done) = done {
@@ -258,7 +276,9 @@ impl SessionSide<'_> {
             (Pending::Declare { name, request, no_wait }, Ok(Some(id))) => {
                 self.declared_by_directory(now, at, name, request, no_wait, id, out);
             }
-            (Pending::Declare { .. }, Ok(None)) => {}
+            (Pending::Declare { .. }, Ok(None)) => {
+                invariant!("who declares a queue is told its id")
+            }
             (Pending::Declare { .. }, Err(refusal)) => {
                 self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
             }
@@ -310,8 +330,12 @@ impl SessionSide<'_> {
         to: ChannelRef,
         out: &mut Outbox,
     ) {
-        let Some(at) = self.find_channel(to) else { return };
-        let Some(pending) = self.take_pending(at) else { return };
+        let Some(at) = self.find_channel(to) else {
+            return race!("the channel closed before its requeueing was over");
+        };
+        let Some(pending) = self.take_pending(at) else {
+            return race!("the channel waits for no answer any more");
+        };
         let Pending::Requeue { waiting, then } = *pending else {
             self.set_pending(at, *pending);
             return;

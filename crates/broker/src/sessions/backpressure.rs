@@ -27,7 +27,9 @@ impl SessionSide<'_> {
     /// Stops reading a client that does not read its answers. True when it is to wait.
     pub(crate) fn must_wait(&mut self, slot: u32, out: &mut Outbox) -> bool {
         let limit = self.shard.limits.unread_bytes_max;
-        let Some(connection) = self.connections.get(slot) else { return false };
+        let Some(connection) = self.connections.get(slot) else {
+            return race!("the connection closed before it was to wait", false);
+        };
         if connection.end.is_some() {
             // Nothing is asked any more, and nothing that was asked is to wait for ever.
             return false;
@@ -43,7 +45,9 @@ impl SessionSide<'_> {
     pub(crate) fn resume_unread(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.unread_bytes_max;
         let shard = self.shard.id;
-        let Some(connection) = self.connections.get(slot) else { return };
+        let Some(connection) = self.connections.get(slot) else {
+            return race!("the connection closed before its client had read");
+        };
         if connection.send.backlog() > limit / 2 {
             return;
         }

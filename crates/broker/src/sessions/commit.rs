@@ -46,7 +46,9 @@ impl SessionSide<'_> {
         let at = commit.at();
         let settles = self.shard.jobs.undo_commit(commit);
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays while its transaction commits")
+        };
         channel.pending = None;
         channel.committing = None;
         // The channel ends, with what its transaction was to settle.
@@ -59,7 +61,9 @@ impl SessionSide<'_> {
     /// All of a commit is done; it is answered when all reports are there.
     pub(crate) fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays while its transaction commits")
+        };
         if channel.ending.is_some() {
             channel.pending = None;
             return self.go_on(now, at, out);
@@ -73,11 +77,12 @@ impl SessionSide<'_> {
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
         self.set_pending(at, Pending::Commit);
         let connection = &mut self.connections[at.slot];
-        if let Some(channel) = connection.incarnation(at.channel.channel) {
-            let committing = channel.committing.insert(Box::default());
-            committing.take_number();
-            committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
-        }
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that commits is there")
+        };
+        let committing = channel.committing.insert(Box::default());
+        committing.take_number();
+        committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
         let size_matters = self.journal.is_on() && tx.is_persistent;
         let commit = Box::new(self.shard.jobs.begin_commit(at, tx, size_matters));
         if self.shard.effort.is_used_up() {
@@ -202,7 +207,9 @@ impl SessionSide<'_> {
 
     pub(crate) fn tx_select(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         if channel.confirms.is_some() {
             let text = "cannot switch from confirm to tx mode";
             return Err(Refusal::new(RefusalKind::PreconditionFailed, text));

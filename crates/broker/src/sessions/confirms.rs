@@ -16,12 +16,14 @@ impl SessionSide<'_> {
         let mut listed = self.connections.follow_ups().take_confirming();
         for (slot, key) in listed.drain(..) {
             let Some(connection) = self.connections.get_mut(slot) else {
+                race!("the connection closed before its confirms were sent");
                 continue;
             };
             let (number, is_silent) = (key as u16, connection.is_silent);
             let Some(channel) =
                 connection.channels.get_mut(number).filter(|channel| channel.key == key)
             else {
+                race!("the channel closed before its confirms were sent");
                 continue;
             };
             let silent = channel.ending.is_some() || is_silent;
@@ -40,7 +42,10 @@ impl SessionSide<'_> {
                 }
                 continue;
             }
-            let Some(confirms) = &mut channel.confirms else { continue };
+            let Some(confirms) = &mut channel.confirms else {
+                race!("the transaction is over, as its client heard before");
+                continue;
+            };
             confirms.listed = false;
             let mut wrote = false;
             while let Some(confirmation) = confirms.pop() {
@@ -92,13 +97,17 @@ impl SessionSide<'_> {
         let Some(number) = number else { return };
         let slot = at.slot;
         let connection = &mut self.connections[slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays while it publishes")
+        };
         if let Some(committing) = &mut channel.committing {
             committing.expect(number, missing);
             committing.report(number, number, 0, receipt);
             return;
         }
-        let Some(confirms) = &mut channel.confirms else { return };
+        let Some(confirms) = &mut channel.confirms else {
+            invariant!("who was given a number waits for a confirm")
+        };
         self.shard.counters.received_confirm += 1;
         confirms.open(number, missing, receipt);
         if !confirms.listed {
@@ -116,9 +125,11 @@ impl SessionSide<'_> {
         receipt: Receipt,
     ) {
         let Some((slot, connection)) = self.connections.connection(to.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed before its publish was reported");
         };
-        let Some(channel) = connection.incarnation(to.channel) else { return };
+        let Some(channel) = connection.incarnation(to.channel) else {
+            return race!("the channel closed before its publish was reported");
+        };
         if let Some(committing) = &mut channel.committing {
             committing.report(first, last, queues, receipt);
         } else if let Some(confirms) = &mut channel.confirms {
@@ -128,7 +139,7 @@ impl SessionSide<'_> {
             }
             confirms.listed = true;
         } else {
-            return;
+            return race!("the transaction was given up before its publish was reported");
         }
         let key = channel.key;
         self.connections.follow_ups().confirm(slot, key);
@@ -137,12 +148,15 @@ impl SessionSide<'_> {
     /// More reports of a publish are to come than were counted.
     pub(crate) fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
         let Some((_, connection)) = self.connections.connection(to.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed while its publish was on its way");
         };
-        let Some(channel) = connection.incarnation(to.channel) else { return };
-        if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {
-            confirms.expect(number, more);
-        }
+        let Some(channel) = connection.incarnation(to.channel) else {
+            return race!("the channel closed while its publish was on its way");
+        };
+        let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) else {
+            return race!("the transaction was given up while its publish was on its way");
+        };
+        confirms.expect(number, more);
     }
 
     /// Confirms that came up since [`SessionSide::flush_confirms`] in the same turn.

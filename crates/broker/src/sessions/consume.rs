@@ -43,16 +43,14 @@ impl Connections {
         };
         let own = shard.id;
         let Some((slot, connection)) = self.connection(to.connection, u32::MAX) else {
-            if home != own {
-                out.mail[home.index()].items.push(give_back);
-            }
-            return false;
+            invariant!(home != own, "a channel stays while it waits for a message of its shard");
+            out.mail[home.index()].items.push(give_back);
+            return race!("the connection closed before the message came that it asked for", false);
         };
         let Some(channel) = connection.incarnation(to.channel) else {
-            if home != own {
-                out.mail[home.index()].items.push(give_back);
-            }
-            return false;
+            invariant!(home != own, "a channel stays while it waits for a message of its shard");
+            out.mail[home.index()].items.push(give_back);
+            return race!("the channel closed before the message came that it asked for", false);
         };
         channel.pending = None;
         channel.last_tag += 1;
@@ -125,7 +123,9 @@ impl SessionSide<'_> {
         let own = self.shard.id;
         self.make_way(at, &tag, out);
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
             || channel.reply_consumer.as_deref() == Some(&*tag);
         if known {
@@ -165,7 +165,9 @@ impl SessionSide<'_> {
             prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
         let at_home = (queue, u32::MAX);
@@ -219,7 +221,9 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         if channel.reply_consumer.is_some() {
             let text = "reply consumer already set";
             return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
@@ -237,7 +241,9 @@ impl SessionSide<'_> {
 
     pub(crate) fn cancel_consumer(&mut self, at: At, tag: &str, no_wait: bool, out: &mut Outbox) {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         let number = channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(tag).copied());
         if number.is_none() {
             if channel.reply_consumer.as_deref() == Some(tag) {
@@ -259,7 +265,7 @@ impl SessionSide<'_> {
         let Some(subscription) =
             connection.incarnation(at.channel.channel).and_then(|c| c.subscription_mut(number))
         else {
-            return;
+            invariant!("a consumer that is to be cancelled is there")
         };
         subscription.cancelling = true;
         let (queue, handle) = (subscription.queue, subscription.handle);

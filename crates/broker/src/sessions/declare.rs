@@ -245,7 +245,9 @@ impl SessionSide<'_> {
             Checked::Already(id) => {
                 self.remember_queue(at, &name);
                 let found = id.and_then(|id| self.directory.queue_by_id(id));
-                let Some(id) = found.map(|info| info.id) else { return Ok(()) };
+                let Some(id) = found.map(|info| info.id) else {
+                    invariant!("a queue that is there already is known by its id")
+                };
                 self.set_pending(at, Pending::Declare { name, request: Some(request), no_wait });
                 self.ask_home(at, id, Command::Count, out);
             }

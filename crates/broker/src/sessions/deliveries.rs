@@ -77,7 +77,7 @@ impl SessionSide<'_> {
         let Mail::Deliver { to, hint, queue, slot, sequence, redelivered, delivery_count, message } =
             mail
         else {
-            return;
+            invariant!("only a delivery is taken for one")
         };
         let size = u64::from(message.end - message.start);
         let counters = &mut self.shard.counters;
@@ -155,12 +155,16 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed before it heard that a queue is gone");
         };
         let tells =
             connection.session.understands(Capability::ConsumerCancelled) && !connection.is_silent;
-        let Some(channel) = connection.incarnation(key.channel) else { return };
-        let Some(subscription) = channel.subscription(key.consumer) else { return };
+        let Some(channel) = connection.incarnation(key.channel) else {
+            return race!("the channel closed before it heard that a queue is gone");
+        };
+        let Some(subscription) = channel.subscription(key.consumer) else {
+            return race!("the consumer was cancelled before it heard that its queue is gone");
+        };
         if subscription.queue != queue || subscription.cancelling {
             return;
         }
@@ -188,10 +192,14 @@ impl SessionSide<'_> {
     ) {
         let shard = self.shard.id;
         let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed before its consumer wanted credit");
         };
-        let Some(channel) = connection.incarnation(key.channel) else { return };
-        let Some(subscription) = channel.subscription(key.consumer) else { return };
+        let Some(channel) = connection.incarnation(key.channel) else {
+            return race!("the channel closed before its consumer wanted credit");
+        };
+        let Some(subscription) = channel.subscription(key.consumer) else {
+            return race!("the consumer was cancelled before it wanted credit");
+        };
         let is_meant = (subscription.queue, subscription.home) == (queue, home);
         if channel.global.is_none() || !is_meant {
             return;
@@ -207,10 +215,14 @@ impl SessionSide<'_> {
     pub(crate) fn credit_returned(&mut self, now: Now, key: ConsumerKey, out: &mut Outbox) {
         let shard = self.shard.id;
         let Some((slot, connection)) = self.connections.connection(key.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed before its credit came back");
         };
-        let Some(channel) = connection.incarnation(key.channel) else { return };
-        let Some(global) = &mut channel.global else { return };
+        let Some(channel) = connection.incarnation(key.channel) else {
+            return race!("the channel closed before its credit came back");
+        };
+        let Some(global) = &mut channel.global else {
+            return race!("the channel's limit was lifted before its credit came back");
+        };
         global.granted = global.granted.saturating_sub(1);
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
         self.grant_credit(now, slot, to, out);
@@ -225,7 +237,7 @@ impl SessionSide<'_> {
     ) -> bool {
         let limit = self.shard.limits.unread_bytes_max;
         let Some((slot, connection)) = self.connections.connection(to.connection, u32::MAX) else {
-            return false;
+            return race!("the connection closed before the reply came", false);
         };
         if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
@@ -233,9 +245,11 @@ impl SessionSide<'_> {
             return false;
         }
         let is_silent = connection.is_silent;
-        let Some(channel) = connection.incarnation(to.channel) else { return false };
+        let Some(channel) = connection.incarnation(to.channel) else {
+            return race!("the channel closed before the reply came", false);
+        };
         let Some(tag) = channel.reply_consumer.as_ref().filter(|_| !is_silent) else {
-            return false;
+            return race!("the consumer of replies was cancelled before the reply came", false);
         };
         channel.last_tag += 1;
         let (tag, delivery_tag) = (tag.clone(), channel.last_tag);

@@ -79,7 +79,9 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         if channel.tx.is_some() {
             let text = "cannot switch from tx to confirm mode";
             return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
@@ -97,7 +99,9 @@ impl SessionSide<'_> {
     /// Reads a connection again that was paused for its parked frames, once there are few.
     pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.shard.limits.parked_bytes_max / 2;
-        let Some(connection) = self.connections.get(slot) else { return };
+        let Some(connection) = self.connections.get(slot) else {
+            return race!("the connection closed over its parked frames");
+        };
         let is_paused = connection.paused.has(Cause::Parked);
         if is_paused && connection.parked_bytes <= limit {
             self.connections.resume(self.shard, slot, Cause::Parked, out);
@@ -144,7 +148,9 @@ impl SessionSide<'_> {
             Event::CloseOk => out.close.push(ConnectionSlot(slot)),
             Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
             Event::Disconnect => {
-                let Some(connection) = self.connections.get(slot) else { return };
+                let Some(connection) = self.connections.get(slot) else {
+                    invariant!("bytes come from a connection that is there")
+                };
                 let reason = connection.session.disconnect_reason();
                 let text = format!("{}: {reason}", connection_name(connection));
                 out.log(Severity::Warning, "connection-refused", text);
@@ -159,7 +165,9 @@ impl SessionSide<'_> {
         if connection.end.is_some() {
             return;
         }
-        let Some(channel) = connection.channel_mut(at.channel.number()) else { return };
+        let Some(channel) = connection.channel_mut(at.channel.number()) else {
+            invariant!("a channel that was just found is there")
+        };
         if channel.ending.is_some() {
             return;
         }
@@ -190,7 +198,9 @@ impl SessionSide<'_> {
         if connection.end.is_some() {
             return;
         }
-        let Some(channel) = connection.channel_mut(at.channel.number()) else { return };
+        let Some(channel) = connection.channel_mut(at.channel.number()) else {
+            invariant!("a channel that was just found is there")
+        };
         if channel.ending == Some(Ending::ByBroker) {
             match operation {
                 Operation::ChannelClosed => self.channel_close_ok(at),

@@ -69,18 +69,24 @@ impl SessionSide<'_> {
     ) -> bool {
         let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
         else {
-            return true;
+            return race!(
+                "the connection closed before its channel's consumers were cancelled",
+                true
+            );
         };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before its consumers were cancelled", true);
+        };
         let all = channel.subscriptions.as_ref();
         let Some(number) = all.and_then(|all| all.next_from(*next)) else {
             self.consumers_asked(now, at, out);
             return true;
         };
         *next = number + 1;
-        if let Some(Pending::End { waiting }) = channel.pending.as_deref_mut() {
-            *waiting += 1;
-        }
+        let Some(Pending::End { waiting }) = channel.pending.as_deref_mut() else {
+            invariant!("a channel that ends waits for the homes of its consumers");
+        };
+        *waiting += 1;
         self.ask_cancel(at, number as u32, out);
         // What comes for it from now on is returned behind the question.
         self.drop_subscription(at, number as u32);
@@ -89,8 +95,12 @@ impl SessionSide<'_> {
 
     /// The homes of all consumers of an ending channel are asked, if it had any.
     pub(crate) fn consumers_asked(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            invariant!("a channel stays until its consumers are cancelled")
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays until its consumers are cancelled")
+        };
         // Behind the questions, so that they do not come again.
         let subscriptions = channel.subscriptions.take();
         if subscriptions.as_ref().is_some_and(|all| all.is_listed) {
@@ -100,7 +110,9 @@ impl SessionSide<'_> {
             return_late(at.channel.connection, late, out);
         }
         connection.account_channel(at.channel.channel);
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays until its consumers are cancelled")
+        };
         if let Some(Pending::End { waiting }) = channel.pending.as_deref_mut()
             && *waiting > 1
         {
@@ -113,7 +125,9 @@ impl SessionSide<'_> {
 
     /// The channels of a connection and its exclusive queues begin to go.
     pub(crate) fn part(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("a connection stays until all that it has is gone")
+        };
         let id = connection.id;
         let queues = core::mem::take(&mut connection.exclusive_queues);
         let retired: Vec<u64> = connection.retired().map(|channel| channel.key).collect();
@@ -131,7 +145,9 @@ impl SessionSide<'_> {
     /// left.
     pub(crate) fn end_next(&mut self, now: Now, parting: &mut Parting, out: &mut Outbox) -> bool {
         let (slot, id) = parting.connection();
-        let Some(connection) = self.connections.connection_at(slot, id) else { return true };
+        let Some(connection) = self.connections.connection_at(slot, id) else {
+            invariant!("a connection stays until all that it has is gone")
+        };
         if let Some(key) = parting.next_channel(&connection.channels) {
             self.end_with_connection(now, slot, id, key, out);
             return false;
@@ -155,9 +171,13 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let shard = self.shard.id;
-        let Some(connection) = self.connections.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else {
+            invariant!("a connection stays until all that it has is gone")
+        };
         let (vhost, is_silent) = (connection.vhost, connection.is_silent);
-        let Some(channel) = connection.incarnation(key) else { return };
+        let Some(channel) = connection.incarnation(key) else {
+            return race!("the channel closed before its connection did");
+        };
         let to = ChannelRef { shard, connection: id, channel: key };
         let at = At { slot, channel: to, vhost };
         if !is_silent && !channel.parked.is_empty() {
@@ -176,7 +196,7 @@ impl SessionSide<'_> {
     pub(crate) fn end_behind_parked(&mut self, at: At) {
         let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
         else {
-            return;
+            return race!("the connection closed before its parked frames had their turn");
         };
         if connection.park_end(at.channel.channel) {
             self.connections.unpark(at.slot, at.channel);
@@ -189,10 +209,12 @@ impl SessionSide<'_> {
     pub(crate) fn end_lost(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
         let Some((slot, connection)) = self.connections.connection(channel.connection, u32::MAX)
         else {
-            return;
+            return race!("the connection closed before its channel was lost");
         };
         let vhost = connection.vhost;
-        let Some(found) = connection.incarnation(channel.channel) else { return };
+        let Some(found) = connection.incarnation(channel.channel) else {
+            return race!("the channel closed before it was lost");
+        };
         if found.ending.is_none() {
             self.end_channel(now, At { slot, channel, vhost }, Ending::ByConnection, out);
         }
@@ -202,7 +224,9 @@ impl SessionSide<'_> {
     /// those of deleted queues that have yet to be told are, as if their turn had come.
     pub(crate) fn cancel_orphans(&mut self, at: At, tag: Option<&str>, out: &mut Outbox) {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         let Some(all) = &channel.subscriptions else { return };
         let is_orphan = |queue: QueueId| self.directory.queue_by_id(queue).is_none();
         let orphans = match tag {

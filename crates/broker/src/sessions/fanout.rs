@@ -30,7 +30,9 @@ impl SessionSide<'_> {
     /// A channel of this shard publishes nothing more before what waits of it for room is in its
     /// queue.
     pub(crate) fn pause_publishing(&mut self, channel: ChannelRef) {
-        let Some(at) = self.find_channel(channel) else { return };
+        let Some(at) = self.find_channel(channel) else {
+            return race!("the channel closed while its publish waited");
+        };
         let connection = &mut self.connections[at.slot];
         // It may wait for something else; that is seen to when it has come.
         if connection
@@ -63,9 +65,11 @@ impl SessionSide<'_> {
 
     pub(crate) fn finish_pending_route(&mut self, at: ChannelRef) {
         let Some((slot, connection)) = self.connections.connection(at.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed while its publish waited");
         };
-        let Some(channel) = connection.incarnation(at.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel) else {
+            return race!("the channel closed while its publish waited");
+        };
         if matches!(channel.pending.as_deref(), Some(Pending::Route)) {
             channel.pending = None;
             self.connections.unpark(slot, at);

@@ -178,9 +178,13 @@ impl SessionSide<'_> {
         asked: Asked,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before its channel failed");
+        };
         let is_ending = connection.end.is_some();
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before it failed");
+        };
         if channel.ending.is_some() {
             // The answer came too late: the channel is on its way out already.
             return self.go_on(now, at, out);
@@ -203,8 +207,12 @@ impl SessionSide<'_> {
 
     /// Begins the end of a channel.
     pub(crate) fn end_channel(&mut self, now: Now, at: At, ending: Ending, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before its channel did");
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before");
+        };
         let already = channel.ending.is_some();
         channel.ending = Some(ending);
         let parked = core::mem::take(&mut channel.parked);
@@ -212,7 +220,9 @@ impl SessionSide<'_> {
             answer_parked_close(connection, at, &parked, out);
         }
         connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that was just found is there")
+        };
         channel.committing = None;
         match channel.pending.as_deref() {
             Some(Pending::Route | Pending::Committed) => channel.pending = None,
@@ -223,8 +233,12 @@ impl SessionSide<'_> {
             }
             _ => {}
         }
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            invariant!("a connection stays until its channel has closed")
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays until all that it has is gone")
+        };
         let ends = !already && channel.pending.is_none();
         self.resume_parked(at.slot, out);
         if ends {
@@ -234,8 +248,12 @@ impl SessionSide<'_> {
 
     /// The channel cancels its consumers, requeues what it held, and is gone.
     pub(crate) fn continue_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before its channel did");
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before");
+        };
         channel.reply_consumer = None;
         if channel.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty()) {
             self.cancel_consumers(now, at, out);
@@ -246,9 +264,13 @@ impl SessionSide<'_> {
 
     /// Nothing of the channel is left anywhere.
     pub(crate) fn finish_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before its channel did");
+        };
         let number = at.channel.number();
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before");
+        };
         let ending = channel.ending;
         channel.unacked = Default::default();
         connection.account_channel(at.channel.channel);
@@ -280,15 +302,19 @@ impl SessionSide<'_> {
                 self.shard.counters.channels_closed += 1;
                 self.cleaned(now, at.slot, out);
             }
-            None => {}
+            None => invariant!("a channel that closes was told to"),
         }
         self.connections.recount(self.shard, at.slot);
     }
 
     /// `channel.close-ok`: the number is free.
     pub(crate) fn channel_close_ok(&mut self, at: At) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            invariant!("a channel that asks is there")
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         if channel.ending != Some(Ending::ByBroker) {
             return;
         }
@@ -309,7 +335,9 @@ impl SessionSide<'_> {
         why: Closing<'_>,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return race!("the connection closed before it failed");
+        };
         if connection.end.is_some() {
             return;
         }
@@ -320,7 +348,9 @@ impl SessionSide<'_> {
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
         self.connections.arm(self.shard, slot);
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("a connection that failed stays until its socket is closed")
+        };
         if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
         }
@@ -334,7 +364,9 @@ impl SessionSide<'_> {
         end: ConnectionEnd,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return race!("the connection closed before");
+        };
         let before = connection.end;
         connection.end = Some(end);
         if before.is_some() {
@@ -349,7 +381,9 @@ impl SessionSide<'_> {
             let user = connection.user.clone();
             self.count_connection(id, (vhost, &user), false, out);
         }
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("a connection that was just found is there")
+        };
         connection.is_silent = end == ConnectionEnd::ByBroker;
         connection.stalled.clear();
         self.part(now, slot, out);
@@ -357,7 +391,9 @@ impl SessionSide<'_> {
 
     /// One channel or exclusive queue of an ending connection is gone.
     pub(crate) fn cleaned(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return race!("the connection closed before the last of it was gone");
+        };
         connection.cleaning = connection.cleaning.saturating_sub(1);
         if connection.cleaning == 0 {
             self.finish_connection(now, slot, out);
@@ -366,7 +402,9 @@ impl SessionSide<'_> {
 
     /// Nothing of the connection is left anywhere but its socket, if that.
     pub(crate) fn finish_connection(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return race!("the connection closed before");
+        };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
             connection.send.cut(&mut self.shard.pool);
@@ -378,7 +416,9 @@ impl SessionSide<'_> {
         if !connection.gone {
             return;
         }
-        let Some(mut connection) = self.connections.remove(self.shard, slot) else { return };
+        let Some(mut connection) = self.connections.remove(self.shard, slot) else {
+            invariant!("a connection that was just found is there")
+        };
         connection.send.clear(&mut self.shard.pool);
         for shard in &connection.touched {
             if *shard != self.shard.id {
@@ -400,7 +440,9 @@ impl SessionSide<'_> {
         (slot, id): (u32, ConnectionId),
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else {
+            return race!("the connection closed before its timer fired");
+        };
         if connection.armed != at {
             return;
         }

@@ -21,7 +21,10 @@ impl SessionSide<'_> {
     /// Gives the memory of empty send buffers back; busy ones are looked at again.
     pub(crate) fn trim_buffers(&mut self, now: Now) {
         for (slot, id) in core::mem::take(&mut self.sessions.trimmable) {
-            let Some(connection) = self.connections.connection_at(slot, id) else { continue };
+            let Some(connection) = self.connections.connection_at(slot, id) else {
+                race!("the connection closed before its buffer was trimmed");
+                continue;
+            };
             connection.trimmable = false;
             connection.send.shrink();
             self.connections.recount(self.shard, slot);
@@ -48,7 +51,9 @@ impl SessionSide<'_> {
         leftover: usize,
         out: &mut Outbox,
     ) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("bytes come from a connection that is there")
+        };
         connection.leftover_bytes = leftover;
         let held = connection.session.held_bytes();
         let ends = connection.end.is_some();
@@ -69,7 +74,9 @@ impl SessionSide<'_> {
     /// Notes a send buffer that is empty and keeps its memory, to be looked at again.
     #[inline]
     pub(crate) fn note_trimmable(&mut self, slot: u32, now: Now) {
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("a connection that was just found is there")
+        };
         if connection.trimmable || !connection.send.is_empty() || !connection.send.is_trimmable() {
             return;
         }

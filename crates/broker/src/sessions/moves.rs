@@ -25,7 +25,9 @@ impl SessionSide<'_> {
     /// is now.
     pub(crate) fn redirect_consumers(&mut self, info: &QueueInfo, id: QueueId, out: &mut Outbox) {
         let own = self.shard.id;
-        let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else { return };
+        let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else {
+            invariant!("a queue that moved just now is known by its new id")
+        };
         for (_, connection) in self.connections.iter_mut() {
             connection.redirect((info.id, info.home), (id, to), own, |consumer, on| {
                 out.mail[to.index()].items.push(Mail::Govern { consumer, queue: id, on });
@@ -42,7 +44,9 @@ impl SessionSide<'_> {
     ) -> bool {
         let own = self.shard.id;
         let (slot, id) = departure.connection();
-        let Some(connection) = self.connections.connection_at(slot, id) else { return false };
+        let Some(connection) = self.connections.connection_at(slot, id) else {
+            return race!("the connection closed before it left", false);
+        };
         if connection.end.is_some() || connection.gone {
             return false;
         }
@@ -88,7 +92,9 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let own = self.shard.id;
-        let Some(connection) = self.connections.get(slot) else { return };
+        let Some(connection) = self.connections.get(slot) else {
+            invariant!("a connection that just came is there")
+        };
         if let Some((from, why)) = errand {
             let name = connection_name(connection);
             let text = format!("{name}: from shard {from} to {own}; {why}");
@@ -111,7 +117,9 @@ impl SessionSide<'_> {
 
     /// A connection has come: its consumers get messages here.
     pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.connections.get(slot) else { return };
+        let Some(connection) = self.connections.get(slot) else {
+            invariant!("a connection that just came is there")
+        };
         let (id, consumers) = (connection.id, connection.attachments());
         self.home().connection_came(id);
         for Attachment { queue, key, handle } in consumers {
@@ -145,7 +153,7 @@ impl SessionSide<'_> {
             return false;
         }
         let Some((slot, connection)) = self.connections.connection(id, u32::MAX) else {
-            return false;
+            return race!("the connection closed before it was to move", false);
         };
         if !connection.may_leave_to(to) {
             return false;

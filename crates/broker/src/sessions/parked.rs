@@ -36,10 +36,16 @@ impl SessionSide<'_> {
             }
             let (slot, id, key) = self.connections.follow_ups().next_to_unpark()?;
             let shard = self.shard.id;
-            let Some(connection) = self.connections.connection_at(slot, id) else { continue };
+            let Some(connection) = self.connections.connection_at(slot, id) else {
+                race!("the connection closed before its parked frames had their turn");
+                continue;
+            };
             let vhost = connection.vhost;
             let is_silent = connection.is_silent;
-            let Some(channel) = connection.incarnation(key) else { continue };
+            let Some(channel) = connection.incarnation(key) else {
+                race!("the channel closed before its parked frames had their turn");
+                continue;
+            };
             channel.unparking = false;
             if is_silent {
                 // What is parked goes with the channel.
@@ -75,7 +81,9 @@ impl SessionSide<'_> {
     pub(crate) fn end_replay(&mut self, replay: Replay, out: &mut Outbox) {
         let Replay { at, parked, done, .. } = replay;
         let (slot, id, key) = (at.slot, at.channel.connection, at.channel.channel);
-        let Some(connection) = self.connections.connection_at(slot, id) else { return };
+        let Some(connection) = self.connections.connection_at(slot, id) else {
+            return race!("the connection closed over a parked frame");
+        };
         let ending = connection.incarnation(key).map(|channel| channel.ending);
         if ending == Some(Some(Ending::ByBroker)) {
             answer_parked_close(connection, at, &parked[done..], out);

@@ -23,8 +23,12 @@ impl SessionSide<'_> {
     /// A settled delivery makes room under the channel's limits.
     pub(crate) fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
         let limit = self.shard.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            return race!("the connection closed before its delivery was settled");
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before its delivery was settled");
+        };
         let was_full = channel.unacked.len() + 1 == limit;
         if let Some(global) = &mut channel.global {
             let is_consumed = unacked.consumer != NO_CONSUMER;
@@ -49,9 +53,11 @@ impl SessionSide<'_> {
             .map_or(0, |channel| channel.waiting(WaitsFor::Credit));
         for _ in 0..turns {
             let Some(connection) = self.connections.connection_at(slot, to.connection) else {
-                return;
+                return race!("the connection closed over a delivery");
             };
-            let Some(channel) = connection.incarnation(to.channel) else { return };
+            let Some(channel) = connection.incarnation(to.channel) else {
+                return race!("the channel closed over a delivery");
+            };
             let Some(global) = channel.global.as_mut().filter(|global| global.has_room()) else {
                 return;
             };
@@ -79,21 +85,30 @@ impl SessionSide<'_> {
     pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let window = self.shard.limits.send_window_bytes;
         let shard = self.shard.id;
-        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            return race!("the connection closed before its consumers could go on");
+        };
         let id = connection.id;
         let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
         while let Some(channel) = stalled.next() {
             let to = ChannelRef { shard, connection: id, channel };
-            let Some(connection) = self.connections.connection_at(slot, id) else { return };
+            let Some(connection) = self.connections.connection_at(slot, id) else {
+                return race!("the connection closed over a delivery");
+            };
             for _ in 0..connection.unlist(channel) {
-                let Some(connection) = self.connections.connection_at(slot, id) else { return };
+                let Some(connection) = self.connections.connection_at(slot, id) else {
+                    return race!("the connection closed over a delivery");
+                };
                 if connection.send.len() >= window {
                     connection.list(channel);
                     return connection.stalled.extend(stalled);
                 }
                 let all =
                     connection.incarnation(channel).and_then(|one| one.subscriptions.as_mut());
-                let Some(all) = all else { break };
+                let Some(all) = all else {
+                    race!("the channel closed over a delivery");
+                    break;
+                };
                 let Some(number) = all.next_waiting(WaitsFor::Room) else { break };
                 let Subscription { queue, queue_slot, .. } = all.by_number[number as usize];
                 let key = consumer_key(to, channel, number);
@@ -112,11 +127,12 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let Some((_, connection)) = self.connections.connection(key.connection, u32::MAX) else {
-            return;
+            return race!("the connection closed before its consumer could go on");
         };
-        if let Some(handle) = connection.subscription(key).and_then(|found| found.handle) {
-            self.home().resume_consumer(now, (queue, hint), handle, out);
-        }
+        let Some(handle) = connection.subscription(key).and_then(|found| found.handle) else {
+            return race!("the consumer's queue has yet to say its name there");
+        };
+        self.home().resume_consumer(now, (queue, hint), handle, out);
     }
 
     /// Limits what is unacknowledged: `(bytes, messages, whether for the whole channel)`, 0 for no limit.
@@ -133,7 +149,9 @@ impl SessionSide<'_> {
         }
         let own = self.shard.id;
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         if is_shared {
             if channel.global.is_none() && limit > 0 {
                 let in_flight = channel.unacked.consumed() as u32;

@@ -80,7 +80,9 @@ impl SessionSide<'_> {
         let connection = &mut self.connections[at.slot];
         connection.uncounted |= !connection.publishes;
         connection.publishes = true;
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that publishes is there")
+        };
         let flags = match publish.properties {
             [high, low, ..] => u16::from_be_bytes([*high, *low]),
             _ => 0,

@@ -49,7 +49,9 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that settles is there")
+        };
         let unknown = || {
             let text = format!("unknown delivery tag {tag}");
             Refusal::new(RefusalKind::PreconditionFailed, text)
@@ -172,9 +174,11 @@ impl SessionSide<'_> {
     ) -> bool {
         let Some(connection) = self.connections.connection_at(at.slot, at.channel.connection)
         else {
-            return true;
+            return race!("the connection closed before its transaction was rolled back", true);
         };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            return race!("the channel closed before its transaction was rolled back", true);
+        };
         left.put_back(&mut channel.unacked, budget)
     }
 
@@ -202,12 +206,12 @@ impl SessionSide<'_> {
             What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
             What::Hold(outcome) => {
                 let connection = &mut self.connections[at.slot];
-                if let Some(channel) = connection.incarnation(at.channel.channel)
-                    && let Some(tx) = &mut channel.tx
-                {
-                    tx.settle(*unacked, *outcome);
-                    connection.tx_bytes += size_of::<Unacked>();
-                }
+                let channel = connection.incarnation(at.channel.channel);
+                let Some(tx) = channel.and_then(|channel| channel.tx.as_mut()) else {
+                    invariant!("a transaction stays while it takes what it is to settle")
+                };
+                tx.settle(*unacked, *outcome);
+                connection.tx_bytes += size_of::<Unacked>();
             }
             What::Requeue(rests) => {
                 let (home, queue) = (unacked.home, unacked.queue);
@@ -229,11 +233,11 @@ impl SessionSide<'_> {
     pub(crate) fn await_barrier(&mut self, at: At) {
         let connection = &mut self.connections[at.slot];
         let channel = connection.incarnation(at.channel.channel);
-        if let Some(Pending::Requeue { waiting, .. }) =
-            channel.and_then(|channel| channel.pending.as_deref_mut())
-        {
-            *waiting += 1;
-        }
+        let pending = channel.and_then(|channel| channel.pending.as_deref_mut());
+        let Some(Pending::Requeue { waiting, .. }) = pending else {
+            invariant!("a channel waits until all that it requeues is back");
+        };
+        *waiting += 1;
     }
 
     /// All is back: lets the next of the queues go on that rested. Whether none is left.
@@ -288,7 +292,9 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays until all that it has is back")
+        };
         let up_to = channel.last_tag;
         let job = Settling::new(at, up_to, What::Requeue(Rests::default())).behind(held);
         self.begin_settling(now, job, then, budget, out);
@@ -301,7 +307,9 @@ impl SessionSide<'_> {
             return self.say(at, &Answer::Done(Done::RolledBack), out);
         }
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
         channel.unacked.reserve(held.len());
         let job = Settling::new(at, 0, What::PutBack(Box::new(Falling::new(held))));
         self.begin_settling(now, job, AfterRequeue::RolledBack, &mut { SETTLE_AT_ONCE_MAX }, out);
@@ -345,15 +353,21 @@ impl SessionSide<'_> {
     /// The last that an ending channel leaves: all that it has unacknowledged, what its transaction
     /// was to settle included.
     pub(crate) fn requeue_all(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(connection) = self.connections.get_mut(at.slot) else {
+            invariant!("a connection stays until its channel's deliveries are back")
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays until all that it has is back")
+        };
         let mut held = Settles::default();
         if let Some(tx) = channel.tx.take() {
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
             held = self.shard.jobs.discard_tx(*tx);
         }
         let connection = &mut self.connections[at.slot];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays until all that it has is back")
+        };
         if channel.unacked.is_empty() && held.is_empty() {
             return self.finish_end(now, at, out);
         }

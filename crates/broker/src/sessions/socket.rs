@@ -53,7 +53,9 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> bool {
         let window = self.shard.limits.send_window_bytes;
-        let Some(connection) = self.connections.get_mut(slot.0) else { return false };
+        let Some(connection) = self.connections.get_mut(slot.0) else {
+            invariant!("the driver names connections that are there")
+        };
         let was_streaming = connection.send.is_streaming();
         connection.send.advance(bytes);
         connection.dirty = !connection.send.is_empty();
@@ -74,7 +76,9 @@ impl SessionSide<'_> {
         if !has_room {
             return false;
         }
-        let Some(connection) = self.connections.get_mut(slot.0) else { return false };
+        let Some(connection) = self.connections.get_mut(slot.0) else {
+            invariant!("a connection stays while its bytes are sent")
+        };
         for (home, bytes) in connection.debts.drain(..) {
             let mail = Mail::Window { connection: connection.id, bytes };
             out.mail[home.index()].items.push(mail);
@@ -88,7 +92,9 @@ impl SessionSide<'_> {
 
     /// The socket is gone.
     pub(crate) fn closed(&mut self, now: Now, slot: ConnectionSlot, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(slot.0) else { return };
+        let Some(connection) = self.connections.get_mut(slot.0) else {
+            invariant!("the driver names connections that are there")
+        };
         connection.gone = true;
         connection.send.clear(&mut self.shard.pool);
         connection.leftover_bytes = 0;

@@ -34,7 +34,7 @@ impl HomeSide<'_> {
         let (mut receipt, mut is_mixed) = (Receipt::Taken, false);
         incoming.last = false;
         for target in targets.iter().filter(|target| target.home == own) {
-            let Some(slot) = self.homes.slot_of(target.queue, target.slot) else { continue };
+            let Some(slot) = self.slot_for(target.queue, target.slot) else { continue };
             if !self.homes.queues[slot as usize].queue.is_durable() {
                 is_mixed = true;
                 continue;
@@ -68,7 +68,7 @@ impl HomeSide<'_> {
         // Only now: what they have no memory for goes into the log too, and may take its last room.
         let transient = if is_mixed { targets } else { &[] };
         for target in transient.iter().filter(|target| target.home == own) {
-            let Some(slot) = self.homes.slot_of(target.queue, target.slot) else { continue };
+            let Some(slot) = self.slot_for(target.queue, target.slot) else { continue };
             if !self.homes.queues[slot as usize].queue.is_durable() {
                 receipt = receipt.max(self.enqueue(now, target, incoming, out));
             }

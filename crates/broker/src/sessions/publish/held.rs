@@ -29,7 +29,7 @@ impl SessionSide<'_> {
         let held_bytes = connection.tx_bytes;
         let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
         else {
-            return Ok(());
+            invariant!("a channel that publishes in a transaction has one")
         };
         let persistent = checked.persistent;
         let held = checked.hold(publish);

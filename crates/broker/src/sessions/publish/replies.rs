@@ -51,7 +51,9 @@ pub(crate) struct Way<'a> {
 
 /// Mails a direct reply to the shard of the first address, with the others behind it.
 pub(crate) fn send_reply(way: &Way<'_>, view: &MessageView<'_>, out: &mut Outbox) {
-    let Some((&to, rest)) = way.to.split_first() else { return };
+    let Some((&to, rest)) = way.to.split_first() else {
+        invariant!("a direct reply has an address")
+    };
     let batch = &mut out.mail[to.shard.index()];
     let message = view.append_packed(&mut batch.bytes);
     for to in rest {
@@ -180,7 +182,7 @@ impl SessionSide<'_> {
     /// publisher.
     pub(crate) fn reply_mailed(&mut self, mail: &Mail, bytes: &[u8], out: &mut Outbox) {
         let Mail::DeliverReply { to, message, further, from, number, mandatory } = mail else {
-            return;
+            invariant!("only a direct reply is taken for one")
         };
         let packed = bytes.get(message.start as usize..message.end as usize).unwrap_or_default();
         let view = MessageView::unpack(packed);
@@ -218,11 +220,13 @@ impl SessionSide<'_> {
         view: &MessageView<'_>,
         out: &mut Outbox,
     ) {
-        let Some(at) = self.find_channel(to) else { return };
+        let Some(at) = self.find_channel(to) else {
+            return race!("the publisher closed its channel before its reply came back");
+        };
         let (Ok(exchange), Ok(routing_key)) =
             (core::str::from_utf8(view.exchange), core::str::from_utf8(view.routing_key))
         else {
-            return;
+            invariant!("the names of a message are text")
         };
         let publish = Publish {
             exchange,

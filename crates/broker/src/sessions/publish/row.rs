@@ -17,8 +17,12 @@ impl SessionSide<'_> {
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
         let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
-        let Some(connection) = self.connections.get_mut(slot) else { return };
-        let Some(channel) = connection.channel_mut(number) else { return };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("bytes come from a connection that is there")
+        };
+        let Some(channel) = connection.channel_mut(number) else {
+            return race!("the channel closed over the publish");
+        };
         let Some(routes) = &mut channel.routes else { return };
         routes.may_be_row = routes.is_known && !is_logged;
         if !routes.may_be_row {
@@ -44,7 +48,9 @@ impl SessionSide<'_> {
         if !self.homes.is_none_moving() || self.shard.is_short_of_anything(self.journal) {
             return 0;
         }
-        let Some(connection) = self.connections.get_mut(slot) else { return 0 };
+        let Some(connection) = self.connections.get_mut(slot) else {
+            invariant!("bytes come from a connection that is there")
+        };
         if !connection.publishes || connection.blocked || connection.end.is_some() {
             return 0;
         }
@@ -62,12 +68,18 @@ impl SessionSide<'_> {
         }
         let repeats = connection.session.amqp().and_then(|amqp| amqp.repeats(now.instant, number));
         let Some(repeats) = repeats else { return 0 };
-        let Some(home) = self.homes.slot_of(target.queue, target.slot) else { return 0 };
+        let Some(home) = self.homes.slot_of(target.queue, target.slot) else {
+            return race!("the queue left before the publish came", 0);
+        };
         // Out of the way while queues reach for connections.
         let connection = &mut self.connections[slot];
-        let Some(channel) = connection.channel_mut(number) else { return 0 };
+        let Some(channel) = connection.channel_mut(number) else {
+            invariant!("a channel that was just found is there")
+        };
         let (key, counted_bytes) = (channel.key, channel.counted_bytes);
-        let Some(routes) = channel.routes.take() else { return 0 };
+        let Some(routes) = channel.routes.take() else {
+            invariant!("routes that were just found are there")
+        };
         let mut confirms = channel.confirms.take();
         let target = Target { slot: home, ..target };
         let route = routes.at(place);
@@ -83,13 +95,14 @@ impl SessionSide<'_> {
         }
         let connection = &mut self.connections[slot];
         connection.traffic.here += row.count;
-        if let Some(channel) = connection.channel_mut(number) {
-            channel.routes = Some(routes);
-            channel.confirms = confirms;
-            if channel.counted_bytes != counted_bytes {
-                // It was weighed without them.
-                connection.account_channel(key);
-            }
+        let Some(channel) = connection.channel_mut(number) else {
+            invariant!("a channel stays while a row comes")
+        };
+        channel.routes = Some(routes);
+        channel.confirms = confirms;
+        if channel.counted_bytes != counted_bytes {
+            // It was weighed without them.
+            connection.account_channel(key);
         }
         if begins_confirming {
             self.connections.follow_ups().confirm(slot, key);
