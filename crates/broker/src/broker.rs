@@ -10,7 +10,7 @@ mod inbox;
 mod query;
 mod sequencer;
 
-pub use crate::sessions::hand_over::Traveller;
+pub use crate::sessions::hand_over::MovingConnection;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -198,14 +198,19 @@ impl Broker {
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
     /// where it is gone or cannot go any more; then it is served as before.
-    pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+    pub fn release(&mut self, slot: ConnectionSlot) -> Option<MovingConnection> {
         self.session().release(slot)
     }
 
     /// Takes a connection over from another shard.
-    pub fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
+    pub fn adopt(
+        &mut self,
+        now: Now,
+        moving: MovingConnection,
+        out: &mut Outbox,
+    ) -> ConnectionSlot {
         self.shard.now = now;
-        self.session().adopt(now, traveller, out)
+        self.session().adopt(now, moving, out)
     }
 
     /// A change from the directory lane.

@@ -95,7 +95,7 @@ pub struct Connection {
     /// Bytes delivered by other shards and not yet reported back as sent.
     pub debts: Vec<(ShardId, u64)>,
     /// Shards that got mail of this connection.
-    pub touched: Vec<ShardId>,
+    pub known_shards: Vec<ShardId>,
     /// What it has published lately.
     pub traffic: Traffic,
     /// Why it is not read, if it is not.
@@ -172,7 +172,7 @@ impl Connection {
             exclusive_queues: BTreeSet::new(),
             stalled: Vec::new(),
             debts: Vec::new(),
-            touched: Vec::new(),
+            known_shards: Vec::new(),
             traffic: Traffic::default(),
             paused: Causes::default(),
             blocked: false,
@@ -350,7 +350,10 @@ impl Connection {
     /// Whether nothing ties the connection to its shard, now.
     #[must_use]
     pub fn is_movable(&self) -> bool {
-        self.may_leave() && self.is_quiet() && self.paused.is_empty() && self.touched.is_empty()
+        self.may_leave()
+            && self.is_quiet()
+            && self.paused.is_empty()
+            && self.known_shards.is_empty()
     }
 
     /// Whether nothing ties the connection to its shard but what will be over soon, if it is not
@@ -412,7 +415,7 @@ impl Connection {
         own: ShardId,
         mut tell: impl FnMut(ConsumerKey, bool),
     ) {
-        let mut is_touched = self.touched.contains(&before);
+        let mut is_touched = self.known_shards.contains(&before);
         for channel in self.channels.iter_mut() {
             let is_governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
             let key = channel.key;
@@ -436,7 +439,7 @@ impl Connection {
             }
         }
         if is_touched {
-            self.touch(to);
+            self.note_shard(to);
         }
     }
 
@@ -446,7 +449,7 @@ impl Connection {
         if home == own {
             self.traffic.here += 1;
         } else {
-            self.touch(home);
+            self.note_shard(home);
             self.traffic.count(home);
         }
     }
@@ -486,7 +489,7 @@ impl Connection {
         self.dirty = false;
         self.trimmable = false;
         self.armed = Instant::NEVER;
-        self.touched.clear();
+        self.known_shards.clear();
         self.traffic = Traffic::default();
         self.stalled.clear();
         if !self.paused.is_empty() {
@@ -507,9 +510,9 @@ impl Connection {
     }
 
     /// Remembers that `shard` got mail of this connection.
-    pub fn touch(&mut self, shard: ShardId) {
-        if !self.touched.contains(&shard) {
-            self.touched.push(shard);
+    pub fn note_shard(&mut self, shard: ShardId) {
+        if !self.known_shards.contains(&shard) {
+            self.known_shards.push(shard);
         }
     }
 }

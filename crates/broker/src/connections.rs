@@ -368,7 +368,7 @@ impl Connections {
         let Some(connection) = self.all.get(slot as usize) else {
             return race!("the connection closed over its publish", false);
         };
-        shard.backpressure.is_log_late_among(&connection.touched)
+        shard.backpressure.is_log_late_among(&connection.known_shards)
     }
 
     /// Arms the connection's next timer if it is earlier than the armed one.

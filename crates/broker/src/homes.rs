@@ -13,7 +13,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod mail;
 pub(crate) mod memory;
 pub(crate) mod migrations;
-pub(crate) mod parcels;
+pub(crate) mod parked_mail;
 pub(crate) mod postponed;
 pub(crate) mod publish;
 pub(crate) mod recovery;
@@ -35,7 +35,7 @@ use crate::ends::Ends;
 use crate::home::Home;
 use crate::idle_tables::IdleTables;
 use crate::mail::{ChannelRef, Reply};
-use crate::migration::{Migrations, Rest};
+use crate::migration::{Migrations, ParkedMail};
 use crate::oldest::OldestSearch;
 use crate::owner::Owner;
 use crate::postponed::Line;
@@ -193,13 +193,13 @@ impl Homes {
     }
 
     /// What waits here for this queue, if that is on its way, as far as is known here.
-    pub(crate) fn rests(&self, queue: QueueId) -> Option<&Rest> {
-        self.migrations.rests(queue)
+    pub(crate) fn parked_mail(&self, queue: QueueId) -> Option<&ParkedMail> {
+        self.migrations.parked_mail(queue)
     }
 
     /// A queue is on its way no more: what waited here for it.
-    pub(crate) fn end_rest(&mut self, queue: QueueId) -> Option<Rest> {
-        self.migrations.end_rest(queue)
+    pub(crate) fn take_parked_mail(&mut self, queue: QueueId) -> Option<ParkedMail> {
+        self.migrations.take_parked_mail(queue)
     }
 
     /// Whether this queue is about to leave.

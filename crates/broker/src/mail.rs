@@ -601,7 +601,7 @@ pub(crate) enum Addressee {
     /// Whoever orders the directory's changes.
     Directory,
     /// What waits for a queue that was on its way.
-    Rest,
+    ParkedMail,
 }
 
 impl Mail {
@@ -652,7 +652,7 @@ impl Mail {
             | Mail::ReturnMemory { .. }
             | Mail::MemoryLent { .. } => Addressee::Shard,
             Mail::Ask { .. } => Addressee::Directory,
-            Mail::QueueStays { .. } => Addressee::Rest,
+            Mail::QueueStays { .. } => Addressee::ParkedMail,
         }
     }
 }

@@ -19,7 +19,7 @@
 //! say whether the next start will know it by the old id or the new one. Persistent messages would
 //! be lost with the other one: they are refused from then on.
 
-mod rest;
+mod parked_mail;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -29,7 +29,7 @@ use core::time::Duration;
 
 use lepus_base::{Instant, Now, Position, QueueId, ShardId};
 
-pub(crate) use self::rest::{Parcel, Rest};
+pub(crate) use self::parked_mail::{ParkedItem, ParkedMail};
 use crate::journal::Journal;
 use crate::outbox::{Outbox, Severity};
 use crate::owner::Owner;
@@ -148,7 +148,7 @@ impl Leaving {
 /// All queues on their way out of a shard, and what waits here for those of any shard.
 #[derive(Debug, Default)]
 pub(crate) struct Migrations {
-    resting: BTreeMap<QueueId, Rest>,
+    parked: BTreeMap<QueueId, ParkedMail>,
     leaving: Vec<Leaving>,
     /// Queues that are left alone, and until when.
     staying: VecDeque<(QueueId, Instant)>,
@@ -159,7 +159,7 @@ impl Migrations {
     /// Whether no queue is on its way, as far as is known here.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.resting.is_empty()
+        self.parked.is_empty()
     }
 
     /// The same, with those that are only about to leave this shard.
@@ -168,13 +168,13 @@ impl Migrations {
     }
 
     /// What waits here for a queue that is on its way.
-    pub(crate) fn rests(&self, queue: QueueId) -> Option<&Rest> {
-        self.resting.get(&queue)
+    pub(crate) fn parked_mail(&self, queue: QueueId) -> Option<&ParkedMail> {
+        self.parked.get(&queue)
     }
 
     /// Whether some queue is on its way to this shard.
     pub(crate) fn expects_any(&self) -> bool {
-        self.resting.values().any(Rest::is_expected)
+        self.parked.values().any(ParkedMail::is_expected)
     }
 
     /// Whether a queue is on its way out of this shard.
@@ -203,7 +203,7 @@ impl Migrations {
         why: &str,
         others: u32,
     ) -> u64 {
-        self.resting.insert(id, Rest::default());
+        self.parked.insert(id, ParkedMail::default());
         self.count += 1;
         self.leaving.push(Leaving {
             slot,
@@ -242,24 +242,24 @@ impl Migrations {
 
     /// A queue of another shard is about to leave it: what is for it waits here.
     pub(crate) fn hold_for(&mut self, queue: QueueId) {
-        self.resting.entry(queue).or_default();
+        self.parked.entry(queue).or_default();
     }
 
     /// Keeps something for a queue that is on its way. Whether it is.
-    pub(crate) fn let_rest(&mut self, queue: QueueId, parcel: Parcel) -> bool {
-        let rest = self.resting.get_mut(&queue);
-        rest.map(|rest| rest.push(parcel)).is_some()
+    pub(crate) fn park_mail(&mut self, queue: QueueId, item: ParkedItem) -> bool {
+        let parked = self.parked.get_mut(&queue);
+        parked.map(|parked| parked.push(item)).is_some()
     }
 
     /// What waited for a queue waits no longer.
-    pub(crate) fn end_rest(&mut self, queue: QueueId) -> Option<Rest> {
-        self.resting.remove(&queue)
+    pub(crate) fn take_parked_mail(&mut self, queue: QueueId) -> Option<ParkedMail> {
+        self.parked.remove(&queue)
     }
 
     /// A queue is to come to this shard by this id: what waited for it goes on waiting, and what is said of it waits,
     /// too.
-    pub(crate) fn expect(&mut self, queue: QueueId, rest: Option<Rest>) {
-        self.resting.insert(queue, rest.unwrap_or_default().expecting());
+    pub(crate) fn expect(&mut self, queue: QueueId, parked: Option<ParkedMail>) {
+        self.parked.insert(queue, parked.unwrap_or_default().expecting());
     }
 
     /// A queue has come: it is left alone for some time.

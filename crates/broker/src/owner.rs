@@ -13,7 +13,7 @@ pub(crate) struct Conditions<'a> {
     pub(crate) out: &'a Outbox,
     pub(crate) limits: &'a Limits,
     /// Bytes of what waits here for queues on their way to other shards.
-    pub(crate) resting_bytes: usize,
+    pub(crate) parked_mail_bytes: usize,
     /// Whether the answer to whether there is more memory is to come.
     pub(crate) awaits_loan: bool,
     /// Whether the broker is about to stop.
@@ -39,7 +39,7 @@ impl Conditions<'_> {
     /// Whether so little mail waits that publishers may be read again, and no answer about memory.
     pub(crate) fn may_read_again(&self) -> bool {
         let low = self.limits.mail_batch_bytes_max / 2;
-        self.resting_bytes <= low && self.mail_is_below(low) && !self.awaits_loan
+        self.parked_mail_bytes <= low && self.mail_is_below(low) && !self.awaits_loan
     }
 }
 

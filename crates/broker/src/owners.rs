@@ -25,20 +25,19 @@ pub struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    fn all(self) -> impl Iterator<Item = &'a dyn Owner> {
-        let journal: &'a dyn Owner = self.journal;
-        let (homes, sessions) = (self.homes.owners(), self.sessions.owners());
-        [self.connections.owner(), journal]
-            .into_iter()
-            .chain(homes)
-            .chain(sessions)
-            .chain(self.shard.owners())
+    #[inline(always)]
+    fn any(self, asked: impl Fn(&dyn Owner) -> bool) -> bool {
+        asked(self.journal)
+            || asked(self.connections.owner())
+            || self.homes.owners().into_iter().any(&asked)
+            || self.sessions.owners().into_iter().any(&asked)
+            || self.shard.owners().into_iter().any(&asked)
     }
 
     /// Whether the next turn would get on with something now.
     pub(crate) fn has_work(self, out: &Outbox) -> bool {
         let conditions = self.shard.conditions(self.journal, out);
-        self.all().any(|owner| owner.has_work(&conditions))
+        self.any(|owner| owner.has_work(&conditions))
     }
 
     /// Whether the shard holds something that it took and that has yet to come into a queue, here or
@@ -47,23 +46,23 @@ impl<'a> Owners<'a> {
     /// the disk is not owed: it may stay there for the next run.
     #[must_use]
     pub fn owes(self) -> bool {
-        self.all().any(|owner| owner.owes())
+        self.any(|owner| owner.owes())
     }
 
     /// Whether something that the shard holds waits for room in a log.
     #[must_use]
     pub fn waits_for_room(self) -> bool {
-        self.all().any(|owner| owner.waits_for_room())
+        self.any(|owner| owner.waits_for_room())
     }
 
     /// Whether something is left that changes logs.
     pub(crate) fn changes_logs(self) -> bool {
-        self.all().any(|owner| owner.changes_logs())
+        self.any(|owner| owner.changes_logs())
     }
 
     /// Whether all mail that came is applied.
     pub(crate) fn has_applied_mail(self) -> bool {
-        !self.all().any(|owner| owner.holds_mail())
+        !self.any(|owner| owner.holds_mail())
     }
 }
 

@@ -101,7 +101,7 @@ impl Streams {
 impl SendBuffer {
     /// Takes memory of the calling thread: the old shard's would grow where that shard's heap is, with pages that
     /// are near this one.
-    pub fn settle_in(&mut self) {
+    pub fn reallocate(&mut self) {
         self.bytes = self.bytes.clone();
     }
 

@@ -12,8 +12,8 @@ use crate::channel::unacked::Unacked;
 use crate::owner::{Conditions, Owner};
 use crate::queue::Outcome;
 
-/// Memory that a queue that rests takes, about.
-const RESTING_BYTES: usize = 24;
+/// Memory that a queue on hold takes, about.
+const HOLD_BYTES: usize = 24;
 
 /// Deliveries of a channel that are settled in slices. What is not settled yet stays where it is.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Rests {
         self.last.replace((home, queue)) != Some((home, queue)) && self.queues.insert((home, queue))
     }
 
-    /// A queue with this home rests. Whether it is the first one.
+    /// A queue with this home holds. Whether it is the first one.
     pub(crate) fn is_new_home(&mut self, home: ShardId) -> bool {
         let is_new = !self.homes.contains(&home);
         if is_new {
@@ -124,7 +124,7 @@ impl Settling {
     /// Allocated bytes of its lists.
     fn memory_bytes(&self) -> usize {
         let others = match &self.what {
-            What::Requeue(rests) => rests.queues.len() * RESTING_BYTES,
+            What::Requeue(holds) => holds.queues.len() * HOLD_BYTES,
             What::PutBack(left) => left.memory_bytes(),
             What::Settle(_) | What::Hold(_) => 0,
         };

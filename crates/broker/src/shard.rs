@@ -88,7 +88,7 @@ pub struct Shard {
     /// Bytes that wait to be written to the log, and of what queues know of their logs.
     pub log_bytes: usize,
     /// Bytes of what waits for queues on their way to other shards.
-    pub resting_bytes: usize,
+    pub parked_mail_bytes: usize,
     /// Bytes of the tables of this shard's queues, as far as they were counted.
     pub queue_bytes: usize,
     /// Queues whose tables are counted anew at the end of the cycle.
@@ -134,7 +134,7 @@ impl Shard {
             connection_bytes: 0,
             entering_bytes: 0,
             log_bytes: 0,
-            resting_bytes: 0,
+            parked_mail_bytes: 0,
             queue_bytes: 0,
             uncounted: Vec::new(),
             job_bytes: 0,
@@ -148,7 +148,7 @@ impl Shard {
     #[inline]
     pub(crate) fn is_mail_full(&self, out: &Outbox) -> bool {
         let limit = self.limits.mail_batch_bytes_max;
-        self.resting_bytes > limit || out.mail.iter().any(|batch| batch.weight() > limit)
+        self.parked_mail_bytes > limit || out.mail.iter().any(|batch| batch.weight() > limit)
     }
 
     /// Whether what comes into a transient queue with so many bytes in memory goes to the log, where
@@ -384,7 +384,7 @@ impl Shard {
             journal,
             out,
             limits: &self.limits,
-            resting_bytes: self.resting_bytes,
+            parked_mail_bytes: self.parked_mail_bytes,
             awaits_loan: self.awaits_loan(),
             is_stopping: self.stopping,
         }

@@ -256,15 +256,15 @@ commands! {
     MarkUnacked {} -> () = |queue, _, sink| queue.mark_unacked(sink);
 
     /// Leaves the log and the connections of its shard behind; the queue must be still.
-    Uproot {} -> () = |queue, _, _| queue.uproot();
+    DetachLog {} -> () = |queue, _, _| queue.detach_log();
 
     /// Settles in on a shard: consumers are asked anew whether they take messages.
-    SettleIn {
+    Arrive {
         /// The shard.
         own: ShardId,
         /// Unsettled deliveries at most of a consumer of another shard.
         prefetch_max: u32
-    } -> () = |queue, _, _| queue.settle_in(own, prefetch_max);
+    } -> () = |queue, _, _| queue.arrive(own, prefetch_max);
 
     /// Empties the queue for good. [`Work`] releases its messages; until that says false the value must be kept. What it
     /// has in the log goes with the queue there.

@@ -216,7 +216,7 @@ impl Queue {
         self.holds == 0 && self.messages.as_deref().is_none_or(nothing)
     }
 
-    pub(crate) fn uproot(&mut self) {
+    pub(crate) fn detach_log(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.ready = Ready::default();
             messages.unacked = UnackedList::default();
@@ -228,12 +228,14 @@ impl Queue {
         consumers.is_some_and(|consumers| consumers.relocate(handle, shard, slot))
     }
 
-    pub(crate) fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
+    pub(crate) fn arrive(&mut self, own: ShardId, prefetch_max: u32) {
         if let Some(consumers) = &mut self.consumers {
-            consumers.settle_in(own, prefetch_max);
+            consumers.arrive(own, prefetch_max);
         }
     }
 
+    // Its place in a row of publishes is where most messages go.
+    #[inline(always)]
     pub(crate) fn enqueue(
         &mut self,
         now: Now,

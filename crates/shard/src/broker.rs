@@ -6,7 +6,7 @@ use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use lepus_broker::mail::MailBatch;
 use lepus_broker::outbox::Event;
 use lepus_broker::{
-    Answer, Broker, ConnectionSlot, Outbox, Query, Traveller, connection, directory,
+    Answer, Broker, ConnectionSlot, MovingConnection, Outbox, Query, connection, directory,
 };
 use lepus_store::disk::{Completion, LogId};
 
@@ -37,7 +37,7 @@ impl Core for Broker {
     type Outbox = Outbox;
     type Mail = MailBatch;
     type Change = directory::Change;
-    type Traveller = Traveller;
+    type Traveller = MovingConnection;
     type Event = Event;
     type Query = Query;
     type Answer = Answer;
@@ -138,12 +138,12 @@ impl Core for Broker {
         Broker::closed(self, now, slot, out);
     }
 
-    fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+    fn release(&mut self, slot: ConnectionSlot) -> Option<MovingConnection> {
         Broker::release(self, slot)
     }
 
-    fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
-        Broker::adopt(self, now, traveller, out)
+    fn adopt(&mut self, now: Now, moving: MovingConnection, out: &mut Outbox) -> ConnectionSlot {
+        Broker::adopt(self, now, moving, out)
     }
 
     fn mail(&mut self, now: Now, from: ShardId, mail: &mut MailBatch, out: &mut Outbox) {

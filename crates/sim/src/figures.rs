@@ -128,8 +128,8 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             let count = homes.dead_letters().count();
             found.push(format!("shard {shard}: {count} dead letters wait"));
         }
-        if broker.homes.has_migrations() || state.resting_bytes != 0 {
-            let bytes = state.resting_bytes;
+        if broker.homes.has_migrations() || state.parked_mail_bytes != 0 {
+            let bytes = state.parked_mail_bytes;
             found.push(format!("shard {shard}: queues are on their way, {bytes} bytes wait"));
         }
         if broker.definitions.has_deletions() || broker.homes.has_leaving() {

@@ -3,7 +3,7 @@
 use crate::broker::Broker;
 use crate::homes::mail::CommitMailed;
 use crate::mail::{Addressee, Mail, MailBatch, Step};
-use crate::migration::Rest;
+use crate::migration::ParkedMail;
 use crate::outbox::Outbox;
 use alloc::collections::BTreeMap;
 use lepus_base::{Now, QueueId, ShardId};
@@ -74,10 +74,10 @@ impl Broker {
                     self.sequence(now, origin, *request, out);
                 }
             }
-            Addressee::Rest => {
+            Addressee::ParkedMail => {
                 if let Mail::QueueStays { queue } = mail {
-                    let rest = self.homes.end_rest(queue);
-                    self.send_rest_on(now, rest, queue, out);
+                    let parked = self.homes.take_parked_mail(queue);
+                    self.send_parked_mail(now, parked, queue, out);
                 }
             }
             Addressee::Queues => panic!("messages come in a batch: {mail:?}"),
@@ -93,17 +93,17 @@ impl Broker {
     }
 
     /// A queue is on its way no more: what waited here for it, if anything did, goes to where it is, in order.
-    pub(crate) fn send_rest_on(
+    pub(crate) fn send_parked_mail(
         &mut self,
         now: Now,
-        rest: Option<Rest>,
+        parked: Option<ParkedMail>,
         queue: QueueId,
         out: &mut Outbox,
     ) {
         // Of each channel, what found no room.
         let mut postponed = BTreeMap::new();
-        for parcel in rest.into_iter().flat_map(Rest::into_parcels) {
-            let home = self.home().send_parcel_on(now, queue, parcel, &mut postponed, out);
+        for item in parked.into_iter().flat_map(ParkedMail::into_items) {
+            let home = self.home().send_parked_item(now, queue, item, &mut postponed, out);
             self.dispatch_after_mail(now, home, out);
         }
     }

@@ -120,13 +120,13 @@ impl Broker {
         let applied = self.directory.apply(change);
         self.home().follow_change(now, &applied, out);
         for info in &applied.queues_deleted {
-            let rest = self.homes.end_rest(info.id);
-            self.send_rest_on(now, rest, info.id, out);
+            let parked = self.homes.take_parked_mail(info.id);
+            self.send_parked_mail(now, parked, info.id, out);
         }
         if let Some((info, id)) = &applied.queue_moved {
             self.session().redirect_consumers(info, *id, out);
-            let rest = self.home().queue_moved(now, info, *id, out);
-            self.send_rest_on(now, rest, *id, out);
+            let parked = self.home().queue_moved(now, info, *id, out);
+            self.send_parked_mail(now, parked, *id, out);
         }
         self.session().follow_change(now, change, &applied, out);
         let Applied { goes_in_slices, looks, exchanges_left, .. } = applied;

@@ -5,7 +5,7 @@ use crate::home::Home;
 use crate::homes::HomeSide;
 use crate::mail::{ChannelRef, Command, Mail, Reply};
 use crate::message::MessageView;
-use crate::migration::Parcel;
+use crate::migration::ParkedItem;
 use crate::outbox::Outbox;
 use crate::queue::{Get, Got, NO_SLOT, NoSink, Outcome, Queue, command};
 use crate::refusal::{Refusal, RefusalKind};
@@ -265,8 +265,8 @@ impl HomeSide<'_> {
                 out.mail[home.index()].items.push(mail);
             }
             // It came back, or is about to.
-            Some(_) if self.homes.migrations.rests(queue).is_some() => {
-                self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+            Some(_) if self.homes.migrations.parked_mail(queue).is_some() => {
+                self.park_mail(queue, ParkedItem::Mail(Mail::Command { from, queue, command }));
             }
             Some(_) if queue != old => return self.command(now, from, queue, command, out),
             _ => self.shard.reply(from, old, Reply::Gone, out),

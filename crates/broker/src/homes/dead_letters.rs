@@ -373,7 +373,7 @@ impl HomeSide<'_> {
 
     /// Whether a queue reports what it has: it is elsewhere, or on its way.
     pub(crate) fn is_far(&self, target: &Target) -> bool {
-        target.home != self.shard.id || self.homes.migrations.rests(target.queue).is_some()
+        target.home != self.shard.id || self.homes.migrations.parked_mail(target.queue).is_some()
     }
 
     /// So many queues elsewhere say what became of dead letters.

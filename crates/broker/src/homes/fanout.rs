@@ -67,7 +67,7 @@ impl HomeSide<'_> {
     /// Mails a message once to each other shard with queues that get it.
     pub(crate) fn mail_fanout(&mut self, fanout: &mut Fanout, out: &mut Outbox) {
         let migrations = &self.homes.migrations;
-        let is_away = |queue| migrations.rests(queue).is_some();
+        let is_away = |queue| migrations.parked_mail(queue).is_some();
         let sent = fanout.mail(self.shard.id, &self.shard.pool, is_away, out);
         let mut queues = 0;
         for &(shard, count) in &sent {

@@ -10,7 +10,7 @@ use crate::homes::HomeSide;
 use crate::journal::Need;
 use crate::mail::{ChannelRef, Command, Mail, Origin, Terms};
 use crate::message::{Incoming, packed};
-use crate::migration::{Parcel, Rest};
+use crate::migration::{ParkedItem, ParkedMail};
 use crate::outbox::Outbox;
 use crate::postponed::{Few, Part, Postponed, Waits};
 
@@ -109,9 +109,9 @@ impl HomeSide<'_> {
                 self.letters_reported(now, to, (first, last), queues, receipt);
             }
             Mail::Govern { queue, .. }
-                if self.homes.rests(queue).is_some_and(Rest::is_expected) =>
+                if self.homes.parked_mail(queue).is_some_and(ParkedMail::is_expected) =>
             {
-                self.let_rest(queue, Parcel::Mail(mail));
+                self.park_mail(queue, ParkedItem::Mail(mail));
             }
             Mail::Govern { consumer, queue, on } => self.govern(now, consumer, queue, on, out),
             Mail::Command { from, queue, command } => {
@@ -169,8 +169,8 @@ impl HomeSide<'_> {
     ) -> Option<u32> {
         if self.homes.postponed.has_from(from) && command.is_about_messages() {
             self.homes.postponed.push(Postponed::Command { from, queue, command }, Waits::Turn);
-        } else if self.homes.rests(queue).is_some_and(Rest::is_expected) {
-            self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+        } else if self.homes.parked_mail(queue).is_some_and(ParkedMail::is_expected) {
+            self.park_mail(queue, ParkedItem::Mail(Mail::Command { from, queue, command }));
         } else {
             return self.command(now, from, queue, command, out);
         }

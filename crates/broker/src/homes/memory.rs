@@ -56,7 +56,7 @@ impl HomeSide<'_> {
             + self.shard.jobs.memory_bytes()
             + self.shard.timers.memory_bytes()
             + self.shard.backpressure.memory_bytes()
-            + self.shard.resting_bytes
+            + self.shard.parked_mail_bytes
             + mail;
     }
 

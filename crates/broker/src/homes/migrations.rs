@@ -6,7 +6,7 @@ use crate::home::Home;
 use crate::homes::HomeSide;
 use crate::journal::NO_LOG;
 use crate::mail::{Mail, MovingQueue, Origin};
-use crate::migration::{Leaving, MESSAGES_MAX, Next, Rest};
+use crate::migration::{Leaving, MESSAGES_MAX, Next, ParkedMail};
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{ConsumerKey, NoSink, command};
 use crate::remote::RemoteConsumer;
@@ -30,7 +30,7 @@ impl HomeSide<'_> {
         let home = &self.homes.queues[slot as usize];
         self.directory.queue_by_id(id).is_some_and(|info| info.exclusive().is_none())
             && !home.is_dying()
-            && self.homes.migrations.rests(id).is_none()
+            && self.homes.migrations.parked_mail(id).is_none()
             && home.queue.ready() + home.queue.unacked() <= MESSAGES_MAX
     }
 
@@ -110,7 +110,7 @@ impl HomeSide<'_> {
         self.journal.forget_windows(queue.windowed());
         self.journal.drop_queue(log, old);
         self.home_left(old, log, queue.is_durable());
-        queue.apply(now, command::Uproot {}, &mut NoSink);
+        queue.apply(now, command::DetachLog {}, &mut NoSink);
         let consumers: Vec<ConsumerKey> =
             queue.consumers().map(|(_, consumer, _)| consumer.key).collect();
         for key in consumers {
@@ -143,7 +143,7 @@ impl HomeSide<'_> {
             self.journal.name(log_place);
         }
         let prefetch_max = self.shard.limits.unacked_per_channel_max;
-        queue.apply(now, command::SettleIn { own, prefetch_max }, &mut NoSink);
+        queue.apply(now, command::Arrive { own, prefetch_max }, &mut NoSink);
         for (handle, consumer, _) in queue.consumers() {
             if consumer.shard != own {
                 let remote = RemoteConsumer {
@@ -277,7 +277,7 @@ impl HomeSide<'_> {
         info: &QueueInfo,
         id: QueueId,
         out: &mut Outbox,
-    ) -> Option<Rest> {
+    ) -> Option<ParkedMail> {
         let own = self.shard.id;
         let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else {
             invariant!("a queue that moved just now is known by its new id")
@@ -286,14 +286,14 @@ impl HomeSide<'_> {
         self.homes.dead_letters.redirect(info.id, id);
         // What is passed on to another shard waits for room in the own log.
         self.queue_left(info.id, 0);
-        let rest = self.homes.end_rest(info.id);
+        let parked = self.homes.take_parked_mail(info.id);
         if own == to {
-            self.homes.migrations.expect(id, rest);
+            self.homes.migrations.expect(id, parked);
             return None;
         }
         if own == info.home {
             self.send_queue(now, info.id, (id, to), out);
         }
-        rest
+        parked
     }
 }

@@ -97,7 +97,7 @@ impl HomeSide<'_> {
         }
         let others = self.set_aside(incoming, targets, terms, |_| true);
         let aside = (targets.len() - others.len()) as u32;
-        let is_aside = |target: &&Target| self.homes.migrations.rests(target.queue).is_some();
+        let is_aside = |target: &&Target| self.homes.migrations.parked_mail(target.queue).is_some();
         for target in targets.iter().filter(is_aside) {
             let counters = &mut self.shard.counters;
             if target.home == self.shard.id {

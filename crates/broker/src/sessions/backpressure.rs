@@ -93,8 +93,8 @@ impl SessionSide<'_> {
 
     /// What a shard is short of to which a connection has published.
     pub(crate) fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
-        let touched = &self.connections.get(slot)?.touched;
-        self.shard.backpressure.shortage_among(touched)
+        let known_shards = &self.connections.get(slot)?.known_shards;
+        self.shard.backpressure.shortage_among(known_shards)
     }
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.

@@ -274,7 +274,7 @@ impl SessionSide<'_> {
             let name = declare.queue.into();
             let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
-            self.connections[at.slot].touch(of.shard);
+            self.connections[at.slot].note_shard(of.shard);
             let mail = Mail::FindReplyConsumer { of, from: at.channel };
             out.mail[of.shard.index()].items.push(mail);
             return Ok(());

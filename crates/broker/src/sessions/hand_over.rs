@@ -11,10 +11,10 @@ use lepus_base::{Now, ShardId, VhostId};
 
 /// A connection between two shards.
 #[derive(Debug)]
-pub struct Traveller {
+pub struct MovingConnection {
     connection: Box<Connection>,
     /// From where the balancer sent it, and why, if it did.
-    errand: Option<(ShardId, Box<str>)>,
+    reason: Option<(ShardId, Box<str>)>,
 }
 
 impl SessionSide<'_> {
@@ -67,25 +67,25 @@ impl SessionSide<'_> {
     }
 
     /// Takes a connection off this shard. `None` where it is gone or cannot go any more; then it is served as before.
-    pub(crate) fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+    pub(crate) fn release(&mut self, slot: ConnectionSlot) -> Option<MovingConnection> {
         let why = self.sessions.departures.end(self.connections.get(slot.0)?).ok()?;
         self.shard.counters.moved += u64::from(why.is_some());
         let mut connection = self.connections.remove(self.shard, slot.0)?;
         self.shard.counters.handed_over += 1;
         connection.leave_shard(self.shard.now.instant);
-        Some(Traveller { connection, errand: why.map(|why| (self.shard.id, why)) })
+        Some(MovingConnection { connection, reason: why.map(|why| (self.shard.id, why)) })
     }
 
     /// Takes a connection over from another shard.
     pub(crate) fn adopt(
         &mut self,
         now: Now,
-        traveller: Traveller,
+        moving: MovingConnection,
         out: &mut Outbox,
     ) -> ConnectionSlot {
-        let Traveller { mut connection, errand } = traveller;
+        let MovingConnection { mut connection, reason } = moving;
         connection.moved_at = Some(now.instant);
-        connection.send.settle_in();
+        connection.send.reallocate();
         let has_bytes = !connection.send.is_empty();
         let slot = self.connections.insert(self.shard, connection);
         self.sessions.looks.arm(now, &mut self.shard.timers);
@@ -93,7 +93,7 @@ impl SessionSide<'_> {
             self.connections.mark_dirty(slot, out);
         }
         self.attach_consumers(now, slot, out);
-        self.receive_traveller(now, slot, errand, out);
+        self.receive_moved(now, slot, reason, out);
         ConnectionSlot(slot)
     }
 }

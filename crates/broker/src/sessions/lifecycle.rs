@@ -24,7 +24,7 @@ use crate::sessions::SessionSide;
 pub(crate) fn give_question_up(connection: &Connection, at: At, out: &mut Outbox) {
     let from = at.channel;
     out.own.push(Mail::GiveUp { from });
-    for shard in connection.touched.iter().filter(|&&shard| shard != from.shard) {
+    for shard in connection.known_shards.iter().filter(|&&shard| shard != from.shard) {
         out.mail[shard.index()].items.push(Mail::GiveUp { from });
     }
 }
@@ -103,9 +103,11 @@ impl SessionSide<'_> {
             Some(id) if !self.directory.accounts().may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
-            Some(id) => {
-                self.sessions.census.over_limit(self.directory, id, &user).map_or(Ok(id), refuse)
-            }
+            Some(id) => self
+                .sessions
+                .connection_counts
+                .over_limit(self.directory, id, &user)
+                .map_or(Ok(id), refuse),
         };
         if let Ok(id) = result {
             self.connections.let_in(self.shard, slot);
@@ -420,7 +422,7 @@ impl SessionSide<'_> {
             invariant!("a connection that was just found is there")
         };
         connection.send.clear(&mut self.shard.pool);
-        for shard in &connection.touched {
+        for shard in &connection.known_shards {
             if *shard != self.shard.id {
                 out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
             }
@@ -560,7 +562,9 @@ impl SessionSide<'_> {
 
     /// Closes connections that opened on several shards at once and are too many, the newest first.
     pub(crate) fn close_surplus(&mut self, now: Now, out: &mut Outbox) {
-        while let Some((connection, text)) = self.sessions.census.next_surplus(self.directory) {
+        while let Some((connection, text)) =
+            self.sessions.connection_counts.next_surplus(self.directory)
+        {
             // It may be between two shards.
             out.tell_others(ShardId(0), || Mail::CloseConnection {
                 connection,

@@ -18,7 +18,7 @@ impl SessionSide<'_> {
         came: bool,
         out: &mut Outbox,
     ) {
-        self.sessions.census.count_own(connection, (vhost, user), came);
+        self.sessions.connection_counts.count_own(connection, (vhost, user), came);
         out.tell_others(self.shard.id, || Mail::ConnectionCounted {
             connection,
             vhost,
@@ -36,7 +36,7 @@ impl SessionSide<'_> {
         came: bool,
     ) {
         let of_shard_0 = (self.shard.id == ShardId(0)).then_some(&*self.directory);
-        self.sessions.census.count_other(connection, (vhost, user), came, of_shard_0);
+        self.sessions.connection_counts.count_other(connection, (vhost, user), came, of_shard_0);
     }
 
     /// Why the user may not open one more channel on the connection in `slot`, if so.

@@ -4,7 +4,7 @@ use lepus_base::{Now, QueueId, ShardId};
 
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::packed;
-use crate::migration::Parcel;
+use crate::migration::ParkedItem;
 use crate::outbox::Outbox;
 use crate::sessions::SessionSide;
 
@@ -69,14 +69,14 @@ impl SessionSide<'_> {
         let home = self.directory.queue_by_id(queue).map_or(own, |info| info.home);
         // A consumer that ends takes no more of what is to be gone before its queue leaves.
         let is_end = matches!(command, Command::Cancel(..));
-        let rests = self.homes.rests(queue).is_some_and(|rest| !is_end || rest.is_expected());
+        let rests = self.homes.parked_mail(queue).is_some_and(|rest| !is_end || rest.is_expected());
         if (rests || home != own)
             && let Some((_, connection)) = self.connections.connection(from.connection, u32::MAX)
         {
-            connection.touch(home);
+            connection.note_shard(home);
         }
         if rests {
-            self.home().let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+            self.home().park_mail(queue, ParkedItem::Mail(Mail::Command { from, queue, command }));
         } else if home == own {
             return self.home().command(now, from, queue, command, out);
         } else {

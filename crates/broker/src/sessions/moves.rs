@@ -70,7 +70,7 @@ impl SessionSide<'_> {
             }
             let number = departure.number();
             let mut waiting = 0;
-            for shard in connection.touched.iter().filter(|&&shard| shard != own) {
+            for shard in connection.known_shards.iter().filter(|&&shard| shard != own) {
                 let mail = Mail::MoveBarrier { connection: id, number };
                 out.mail[shard.index()].items.push(mail);
                 waiting += 1;
@@ -84,18 +84,18 @@ impl SessionSide<'_> {
     }
 
     /// What became of the broker while a connection travelled may mean its end.
-    pub(crate) fn receive_traveller(
+    pub(crate) fn receive_moved(
         &mut self,
         now: Now,
         slot: u32,
-        errand: Option<(ShardId, Box<str>)>,
+        reason: Option<(ShardId, Box<str>)>,
         out: &mut Outbox,
     ) {
         let own = self.shard.id;
         let Some(connection) = self.connections.get(slot) else {
             invariant!("a connection that just came is there")
         };
-        if let Some((from, why)) = errand {
+        if let Some((from, why)) = reason {
             let name = connection_name(connection);
             let text = format!("{name}: from shard {from} to {own}; {why}");
             out.log(Severity::Info, "connection-moved", text);

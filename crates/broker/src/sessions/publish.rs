@@ -30,9 +30,9 @@ use lepus_base::{Now, QueueId};
 impl SessionSide<'_> {
     /// Keeps a connection on this shard: what it publishes from another one could overtake what
     /// is on its way from here.
-    pub(crate) fn tie(&mut self, at: At) {
+    pub(crate) fn pin_to_shard(&mut self, at: At) {
         let own = self.shard.id;
-        self.connections[at.slot].touch(own);
+        self.connections[at.slot].note_shard(own);
     }
 
     pub(crate) fn unroutable(
@@ -285,7 +285,7 @@ impl SessionSide<'_> {
         let number = self.next_number(at);
         let terms = checked.terms(at.channel, number);
         if is_job {
-            self.tie(at);
+            self.pin_to_shard(at);
             self.open_number(at, number, 1, Receipt::Taken);
             self.start_fanout(at, &view, terms, targets, None);
             return Served::Later;
@@ -293,7 +293,7 @@ impl SessionSide<'_> {
         let routed = self.home().enqueue_all(now, &mut incoming, targets, terms, out);
         incoming.finish(&mut self.shard.pool);
         if routed.remote > 0 {
-            self.tie(at);
+            self.pin_to_shard(at);
         }
         self.open_number(at, number, routed.remote + routed.logs, routed.receipt);
         Served::Now

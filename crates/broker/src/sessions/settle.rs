@@ -150,7 +150,7 @@ impl SessionSide<'_> {
                     self.settle_next(now, job, &unacked, out);
                     false
                 }
-                None => self.end_rest(now, job, out),
+                None => self.end_hold(now, job, out),
             };
         }
         self.shard.effort.spend_on_queues(before - *budget);
@@ -213,11 +213,11 @@ impl SessionSide<'_> {
                 tx.settle(*unacked, *outcome);
                 connection.tx_bytes += size_of::<Unacked>();
             }
-            What::Requeue(rests) => {
+            What::Requeue(holds) => {
                 let (home, queue) = (unacked.home, unacked.queue);
                 // No newer message of the queue is delivered before the last one is back.
-                if rests.meet(home, queue) {
-                    if home != self.shard.id && rests.is_new_home(home) {
+                if holds.meet(home, queue) {
+                    if home != self.shard.id && holds.is_new_home(home) {
                         self.await_barrier(at);
                     }
                     self.hold(now, queue, home, true, out);
@@ -241,10 +241,10 @@ impl SessionSide<'_> {
     }
 
     /// All is back: lets the next of the queues go on that rested. Whether none is left.
-    pub(crate) fn end_rest(&mut self, now: Now, job: &mut Settling, out: &mut Outbox) -> bool {
+    pub(crate) fn end_hold(&mut self, now: Now, job: &mut Settling, out: &mut Outbox) -> bool {
         let from = job.at().channel;
-        let What::Requeue(rests) = job.what() else { return true };
-        let Some((home, queue, is_last)) = rests.next() else { return true };
+        let What::Requeue(holds) = job.what() else { return true };
+        let Some((home, queue, is_last)) = holds.next() else { return true };
         self.hold(now, queue, home, false, out);
         if is_last && home != self.shard.id {
             let mail = Mail::Command { from, queue, command: Command::Barrier };

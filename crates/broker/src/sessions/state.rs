@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use lepus_base::{ConnectionId, HashState, Instant, ShardId};
 
 use crate::acknowledgement::Looks;
-use crate::census::Census;
+use crate::connection_counts::ConnectionCounts;
 use crate::departure::Departures;
 use crate::ends::{End, Ends};
 use crate::owner::Owner;
@@ -22,7 +22,7 @@ pub struct Sessions {
     /// Direct replies that nobody reads.
     pub(super) unread_replies: UnreadReplies,
     /// Connections of all shards by vhost and user.
-    pub(super) census: Census,
+    pub(super) connection_counts: ConnectionCounts,
     /// Looks at deliveries that wait for their acknowledgement.
     pub(super) looks: Looks,
     /// Names that the broker makes up for clients.
@@ -44,7 +44,7 @@ impl Sessions {
         Sessions {
             trimmable: Vec::new(),
             unread_replies: UnreadReplies::default(),
-            census: Census::new(hash),
+            connection_counts: ConnectionCounts::new(hash),
             looks: Looks::default(),
             names: Names::new(secret, shard),
             sampled: 0,
@@ -60,7 +60,7 @@ impl Sessions {
         let Sessions {
             trimmable: _,
             unread_replies: _,
-            census: _,
+            connection_counts: _,
             looks,
             names: _,
             sampled: _,

@@ -56,7 +56,8 @@ impl<'a> View<'a> {
         if has(Cause::Mail) && self.shard.conditions(self.journal, out).may_read_again() {
             found.push("mail, which has room");
         }
-        let is_log_late = waiting.is_log_late() || waiting.is_log_late_among(&connection.touched);
+        let is_log_late =
+            waiting.is_log_late() || waiting.is_log_late_among(&connection.known_shards);
         if has(Cause::Log) && !is_log_late {
             found.push("logs that have caught up");
         }

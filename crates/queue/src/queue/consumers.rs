@@ -285,7 +285,7 @@ impl Consumers {
     }
 
     /// The queue is on another shard now: nobody is parked, and those elsewhere have a limit.
-    pub(super) fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
+    pub(super) fn arrive(&mut self, own: ShardId, prefetch_max: u32) {
         let slots: Vec<u32> = self.members.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {
             let member = &mut self.members[slot as usize];

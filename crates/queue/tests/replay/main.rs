@@ -223,10 +223,10 @@ impl Life {
     /// Goes to another shard, where it goes on in the same record.
     fn go_elsewhere(&mut self) {
         if self.queue.is_still() {
-            self.apply(command::Uproot {});
+            self.apply(command::DetachLog {});
             self.shard.forget_log();
             let own = ShardId(self.rng.below(3) as u16);
-            self.apply(command::SettleIn { own, prefetch_max: 5 });
+            self.apply(command::Arrive { own, prefetch_max: 5 });
         }
     }
 

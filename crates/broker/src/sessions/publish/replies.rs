@@ -173,9 +173,9 @@ impl SessionSide<'_> {
 
     pub(crate) fn touch_replies(&mut self, at: At, to: &[ChannelRef]) {
         for to in to {
-            self.connections[at.slot].touch(to.shard);
+            self.connections[at.slot].note_shard(to.shard);
         }
-        self.tie(at);
+        self.pin_to_shard(at);
     }
 
     /// A direct reply for a channel of this shard: delivered, sent on to others, or returned to its

@@ -6,12 +6,12 @@ use lepus_base::{Body, Pool};
 
 use crate::mail::{Mail, Terms};
 
-/// What a parcel costs beside its message, in bytes.
+/// What a item costs beside its message, in bytes.
 const PARCEL_BYTES: usize = 64;
 
 /// Something for a queue that is on its way.
 #[derive(Debug)]
-pub(crate) enum Parcel {
+pub(crate) enum ParkedItem {
     /// A message. It owns one reference to its body.
     Message {
         /// The packed message.
@@ -24,39 +24,39 @@ pub(crate) enum Parcel {
     Mail(Mail),
 }
 
-impl Parcel {
+impl ParkedItem {
     /// Bytes that it takes while it waits.
     pub(crate) fn bytes(&self, pool: &Pool) -> usize {
         PARCEL_BYTES
             + match self {
-                Parcel::Message { body, .. } => pool.get(*body).len(),
-                Parcel::Mail(_) => 0,
+                ParkedItem::Message { body, .. } => pool.get(*body).len(),
+                ParkedItem::Mail(_) => 0,
             }
     }
 }
 
 /// What waits for a queue on one shard, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
-    parcels: VecDeque<Parcel>,
+pub(crate) struct ParkedMail {
+    parked_mail: VecDeque<ParkedItem>,
     /// The queue is to come here.
     is_expected: bool,
 }
 
-impl Rest {
+impl ParkedMail {
     /// The same, of a queue that is to come to this shard.
-    pub(super) fn expecting(self) -> Rest {
-        Rest { is_expected: true, ..self }
+    pub(super) fn expecting(self) -> ParkedMail {
+        ParkedMail { is_expected: true, ..self }
     }
 
     /// One more waits.
-    pub(super) fn push(&mut self, parcel: Parcel) {
-        self.parcels.push_back(parcel);
+    pub(super) fn push(&mut self, item: ParkedItem) {
+        self.parked_mail.push_back(item);
     }
 
     /// What waits, oldest first.
-    pub(crate) fn into_parcels(self) -> VecDeque<Parcel> {
-        self.parcels
+    pub(crate) fn into_items(self) -> VecDeque<ParkedItem> {
+        self.parked_mail
     }
 
     /// Whether the queue is to come to this shard.

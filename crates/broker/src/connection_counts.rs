@@ -16,7 +16,7 @@ use crate::directory::Directory;
 
 /// Connections by vhost and by user.
 #[derive(Debug)]
-pub struct Census {
+pub struct ConnectionCounts {
     vhosts: HashMap<VhostId, u64>,
     users: HashMap<Box<str>, u64>,
     /// On shard 0: connections of other shards that came in this cycle and have a limit to keep, in
@@ -34,11 +34,11 @@ struct Newcomer {
     user: Box<str>,
 }
 
-impl Census {
+impl ConnectionCounts {
     /// Nobody is there.
     #[must_use]
-    pub fn new(hash: HashState) -> Census {
-        Census {
+    pub fn new(hash: HashState) -> ConnectionCounts {
+        ConnectionCounts {
             vhosts: HashMap::with_hasher(hash),
             users: HashMap::with_hasher(hash),
             newcomers: Vec::new(),

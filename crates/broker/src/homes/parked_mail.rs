@@ -9,7 +9,7 @@ use crate::channel::Target;
 use crate::homes::HomeSide;
 use crate::mail::{ChannelRef, Command, Mail, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
-use crate::migration::{Parcel, Rest};
+use crate::migration::{ParkedItem, ParkedMail};
 use crate::outbox::Outbox;
 use crate::postponed::{Few, Part};
 
@@ -21,15 +21,15 @@ impl HomeSide<'_> {
         incoming: &mut Incoming<'_>,
         targets: &[Target],
         terms: Terms,
-        which: impl Fn(&Rest) -> bool,
+        which: impl Fn(&ParkedMail) -> bool,
     ) -> Vec<Target> {
         let mut others = Vec::with_capacity(targets.len());
         incoming.last = false;
         for target in targets {
-            if self.homes.migrations.rests(target.queue).is_some_and(&which) {
+            if self.homes.migrations.parked_mail(target.queue).is_some_and(&which) {
                 let body = incoming.keep(&mut self.shard.pool);
                 let bytes = incoming.bytes();
-                self.let_rest(target.queue, Parcel::Message { body, bytes, terms });
+                self.park_mail(target.queue, ParkedItem::Message { body, bytes, terms });
             } else {
                 others.push(*target);
             }
@@ -38,29 +38,29 @@ impl HomeSide<'_> {
     }
 
     /// Keeps something for a queue that is on its way.
-    pub(crate) fn let_rest(&mut self, queue: QueueId, parcel: Parcel) {
-        let bytes = parcel.bytes(&self.shard.pool);
-        if self.homes.migrations.let_rest(queue, parcel) {
-            self.shard.resting_bytes += bytes;
+    pub(crate) fn park_mail(&mut self, queue: QueueId, item: ParkedItem) {
+        let bytes = item.bytes(&self.shard.pool);
+        if self.homes.migrations.park_mail(queue, item) {
+            self.shard.parked_mail_bytes += bytes;
         }
     }
 
     /// Sends what waited here for a queue on to where that is. The home whose queue is to deliver, if that is here.
-    pub(crate) fn send_parcel_on(
+    pub(crate) fn send_parked_item(
         &mut self,
         now: Now,
         queue: QueueId,
-        parcel: Parcel,
+        item: ParkedItem,
         postponed: &mut BTreeMap<ChannelRef, usize>,
         out: &mut Outbox,
     ) -> Option<u32> {
-        self.shard.resting_bytes -= parcel.bytes(&self.shard.pool);
+        self.shard.parked_mail_bytes -= item.bytes(&self.shard.pool);
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
-        match parcel {
-            Parcel::Message { body, bytes, terms } => {
+        match item {
+            ParkedItem::Message { body, bytes, terms } => {
                 self.send_message_on(now, (queue, home), (body, bytes, terms), postponed, out);
             }
-            Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
+            ParkedItem::Mail(Mail::Command { from, mut command, .. }) => match home {
                 Some(home) if home != self.shard.id => {
                     if let Command::Subscribe { consumer, .. } = &mut command {
                         let limits = &self.shard.limits;
@@ -70,11 +70,11 @@ impl HomeSide<'_> {
                 }
                 _ => return self.command_mailed(now, from, queue, command, out),
             },
-            Parcel::Mail(Mail::Govern { consumer, on, .. }) => {
+            ParkedItem::Mail(Mail::Govern { consumer, on, .. }) => {
                 self.govern(now, consumer, queue, on, out);
             }
             // Nothing else waits.
-            Parcel::Mail(_) => {}
+            ParkedItem::Mail(_) => {}
         }
         None
     }
