@@ -5,6 +5,7 @@ pub(crate) mod ack_row;
 pub(crate) mod acknowledgement;
 pub(crate) mod answer;
 pub(crate) mod backpressure;
+pub(crate) mod closing;
 pub(crate) mod commit;
 pub(crate) mod confirms;
 pub(crate) mod consume;
