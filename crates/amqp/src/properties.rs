@@ -327,8 +327,9 @@ mod tests {
     #[test]
     fn an_edit_changes_what_it_names_and_nothing_else() {
         let table = Table::new().with("death", 3i64);
+        let bytes = table.to_bytes();
         let edit = Edit {
-            headers: Change::Set(&table),
+            headers: Change::Set(bytes.as_ref()),
             delivery_mode: Change::Set(1),
             priority: Change::Remove,
             reply_to: Change::Set(b"token"),

@@ -5,9 +5,11 @@
 
 mod value;
 mod view;
+mod writer;
 
 pub use value::Value;
 pub use view::{ArrayRef, TableRef, ValueRef};
+pub use writer::{FieldWriter, ValueWriter};
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -9,11 +9,10 @@
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
-use alloc::vec;
 use alloc::vec::Vec;
 
 use lepus_amqp::properties::{Change, Edit, PropertiesRef};
-use lepus_amqp::table::{Table, Value, ValueRef};
+use lepus_amqp::table::{ArrayRef, FieldWriter, Table, TableRef, Value, ValueRef, ValueWriter};
 
 use crate::queue::Reason;
 pub use crate::routing_keys::{BCC, CC};
@@ -116,7 +115,8 @@ pub fn for_client(properties: &[u8], delivery_count: u32) -> Option<Vec<u8>> {
     if delivery_count > 0 {
         headers.insert("x-delivery-count", i64::from(delivery_count));
     }
-    let edit = Edit { headers: Change::Set(&headers), ..Edit::default() };
+    let headers = headers.to_bytes();
+    let edit = Edit { headers: Change::Set(headers.as_ref()), ..Edit::default() };
     properties.rewrite(&edit).ok()
 }
 
@@ -142,7 +142,14 @@ pub struct Death<'a> {
     pub is_rerouted: bool,
 }
 
-/// The properties of a message that dies, with the death written into its history.
+/// Headers of a death history that change with each death; those of the first one stay.
+const LAST_DEATH: [&str; 3] =
+    ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
+const FIRST_DEATH: [&str; 3] =
+    ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
+
+/// The properties of a message that dies, with the death written into its history: in the form of the wire, since
+/// nearly all of it stays as it is.
 ///
 /// Layout of `x-death` as RabbitMQ documents it: an array of tables, newest first, one per queue
 /// and reason, with count, reason, queue, time, exchange, routing-keys and original-expiration.
@@ -150,107 +157,162 @@ pub struct Death<'a> {
 pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
     let genuine = has_genuine_deaths(properties);
     let view = PropertiesRef(properties);
-    let mut headers = owned_headers(view);
-    let deaths = match headers.remove("x-death") {
-        Some(Value::Array(deaths)) if genuine => deaths,
-        _ => Vec::new(),
-    };
-    let reason = death.reason.name();
-    let (mut this, mut others): (Vec<_>, Vec<_>) =
-        deaths.into_iter().partition(|entry| is_death(entry, death.queue, reason));
-    let mut entry = match this.pop() {
-        Some(Value::Table(entry)) => entry,
-        _ => Table::new(),
-    };
-    let count = entry.get("count").and_then(Value::as_integer).unwrap_or(0) + 1;
-    entry.insert("count", count);
-    if count == 1 {
-        entry.insert("reason", reason);
-        entry.insert("queue", death.queue);
-        entry.insert("time", Value::Timestamp(death.time_seconds));
-        entry.insert("exchange", death.exchange);
-        let mut keys = vec![Value::from(death.routing_key)];
-        keys.extend(seen_keys(properties, &headers, death.routing_key));
-        entry.insert("routing-keys", keys);
-        if let Some(expiration) = view.expiration() {
-            let text = String::from_utf8_lossy(expiration);
-            entry.insert("original-expiration", text.to_string());
+    let headers = view.headers().unwrap_or_default();
+    let mut marks = marks(properties) | DEATHS_MARK;
+    // What is written for one death, about.
+    let mut bytes = Vec::with_capacity(headers.bytes().len() + 512);
+    let mut fields = FieldWriter::new(&mut bytes);
+    let mut hidden_went = false;
+    for (name, value) in headers.iter() {
+        // Of several with this name the first one goes, as it counts.
+        let is_hidden = name == BCC && death.is_rerouted && !hidden_went;
+        hidden_went |= is_hidden;
+        let is_first = FIRST_DEATH.contains(&name);
+        let goes = name == "x-death" || LAST_DEATH.contains(&name) || (is_first && !genuine);
+        if !goes && !is_hidden {
+            fields.field(name, value);
         }
     }
-    others.insert(0, Value::Table(entry));
-    others.truncate(DEATHS_MAX);
-    shorten(&mut others);
-    headers.insert("x-death", others);
-    if !genuine {
-        headers.insert("x-first-death-reason", reason);
-        headers.insert("x-first-death-queue", death.queue);
-        headers.insert("x-first-death-exchange", death.exchange);
-    }
-    headers.insert("x-last-death-reason", reason);
-    headers.insert("x-last-death-queue", death.queue);
-    headers.insert("x-last-death-exchange", death.exchange);
-    let mut marks = marks(properties) | DEATHS_MARK;
     if death.is_rerouted {
-        headers.remove(BCC);
         marks &= !KEYS_MARK;
         if headers.get(CC).is_some() {
-            store_keys(&mut headers, &[]);
+            fields.array(BCC, |_| {});
             marks |= KEYS_MARK;
         }
     }
-    let edit =
-        Edit { headers: Change::Set(&headers), expiration: Change::Remove, ..Edit::default() };
+    fields.array("x-death", |deaths| write_deaths(properties, headers, death, deaths));
+    let values = [death.reason.name(), death.queue, death.exchange];
+    for (first, value) in FIRST_DEATH.into_iter().zip(values).filter(|_| !genuine) {
+        fields.text(first, value);
+    }
+    for (last, value) in LAST_DEATH.into_iter().zip(values) {
+        fields.text(last, value);
+    }
+    let headers = Change::Set(TableRef::trusted(&bytes));
+    let edit = Edit { headers, expiration: Change::Remove, ..Edit::default() };
     let mut bytes = view.rewrite(&edit).ok()?;
     set_marks(&mut bytes, marks);
     Some(bytes)
 }
 
-/// The further keys of a message that everybody may see.
-fn seen_keys(properties: &[u8], headers: &Table, first: &str) -> Vec<Value> {
-    let mut keys = further_keys(properties);
-    if marks(properties) & KEYS_MARK != 0 {
-        let seen = headers.get(CC).and_then(Value::as_array).unwrap_or_default();
-        let seen: BTreeSet<&str> = seen.iter().filter_map(Value::as_text).collect();
-        keys.retain(|key| key == first || seen.contains(key.as_str()));
-    }
-    keys.into_iter().map(Value::from).collect()
-}
-
-/// Leaves older deaths only the first of their routing keys where all together have very many: a message
-/// with many keys would grow by all of them with each death.
-fn shorten(deaths: &mut [Value]) {
+/// Writes the history of a message that dies: this death first, which may have happened before, then the others.
+///
+/// Where all together have very many routing keys, older deaths keep only the first of theirs: a message with many keys
+/// would grow by all of them with each death.
+fn write_deaths(
+    properties: &[u8],
+    headers: TableRef<'_>,
+    death: &Death<'_>,
+    deaths: &mut ValueWriter<'_>,
+) {
+    let history = match headers.get("x-death") {
+        Some(ValueRef::Array(history)) if has_genuine_deaths(properties) => history,
+        _ => ArrayRef::default(),
+    };
+    let reason = death.reason.name();
+    let is_same = |entry: &ValueRef<'_>| is_death(*entry, death.queue, reason);
+    let before = history.iter().find(is_same).and_then(ValueRef::as_table);
     let mut keys = 0;
-    for death in deaths {
-        let Value::Table(death) = death else { continue };
-        let lists = death.0.iter_mut().filter(|(name, _)| name == "routing-keys");
-        for (_, list) in lists {
-            let Value::Array(list) = list else { continue };
-            if keys + list.len() > DEATH_KEYS_MAX {
-                list.truncate(1);
+    deaths.table(|entry| match before {
+        Some(before) => {
+            keys = keys_of(before).map_or(0, |list| list.iter().count());
+            let count = before.get("count").and_then(ValueRef::as_integer).unwrap_or(0);
+            let count = ValueRef::I64(count.saturating_add(1));
+            for (name, value) in before.iter() {
+                entry.field(name, if name == "count" { count } else { value });
             }
-            keys += list.len();
+        }
+        None => {
+            entry.field("count", ValueRef::I64(1));
+            entry.text("reason", reason);
+            entry.text("queue", death.queue);
+            entry.field("time", ValueRef::Timestamp(death.time_seconds));
+            entry.text("exchange", death.exchange);
+            let further = seen_keys(properties, headers, death.routing_key);
+            keys = 1 + further.len();
+            entry.array("routing-keys", |list| {
+                for key in
+                    core::iter::once(death.routing_key).chain(further.iter().map(|key| &**key))
+                {
+                    list.value(ValueRef::LongString(key.as_bytes()));
+                }
+            });
+            if let Some(expiration) = PropertiesRef(properties).expiration() {
+                entry.text("original-expiration", &String::from_utf8_lossy(expiration));
+            }
+        }
+    });
+    for other in history.iter().filter(|entry| !is_same(entry)).take(DEATHS_MAX - 1) {
+        let list = other.as_table().and_then(keys_of);
+        let count = list.map_or(0, |list| list.iter().count());
+        match other.as_table().zip(list) {
+            Some((other, list)) if keys + count > DEATH_KEYS_MAX => {
+                keys += count.min(1);
+                deaths.table(|entry| {
+                    for (name, value) in other.iter() {
+                        if name == "routing-keys" {
+                            entry.array(name, |keys| {
+                                list.iter().take(1).for_each(|key| keys.value(key))
+                            });
+                        } else {
+                            entry.field(name, value);
+                        }
+                    }
+                });
+            }
+            _ => {
+                keys += count;
+                deaths.value(other);
+            }
         }
     }
 }
 
-fn is_death(entry: &Value, queue: &str, reason: &str) -> bool {
+/// The routing keys of a death.
+fn keys_of(death: TableRef<'_>) -> Option<ArrayRef<'_>> {
+    match death.get("routing-keys") {
+        Some(ValueRef::Array(keys)) => Some(keys),
+        _ => None,
+    }
+}
+
+/// The further keys of a message that everybody may see.
+fn seen_keys(properties: &[u8], headers: TableRef<'_>, first: &str) -> Vec<String> {
+    let hides = marks(properties) & KEYS_MARK != 0;
+    let seen = headers.get(CC);
+    if !hides && seen.is_none() {
+        return Vec::new();
+    }
+    let mut keys = further_keys(properties);
+    if hides {
+        let seen = match seen {
+            Some(ValueRef::Array(seen)) => seen,
+            _ => ArrayRef::default(),
+        };
+        let seen: BTreeSet<&str> = seen.iter().filter_map(ValueRef::as_text).collect();
+        keys.retain(|key| key == first || seen.contains(key.as_str()));
+    }
+    keys
+}
+
+fn is_death(entry: ValueRef<'_>, queue: &str, reason: &str) -> bool {
     let Some(entry) = entry.as_table() else { return false };
-    let is = |name: &str, text: &str| entry.get(name).and_then(Value::as_text) == Some(text);
+    let is = |name: &str, text: &str| entry.get(name).and_then(ValueRef::as_text) == Some(text);
     is("queue", queue) && is("reason", reason)
 }
 
 /// Where a message that just died may not go: it would go round for ever, no client being asked.
 #[derive(Debug, Default)]
-pub struct Cycles {
-    queues: BTreeSet<String>,
+pub struct Cycles<'a> {
+    queues: BTreeSet<&'a str>,
     /// Whether it has died so often that it may go nowhere.
     pub is_too_long: bool,
 }
 
-impl Cycles {
+impl<'a> Cycles<'a> {
     /// Reads a message's headers once, whatever the number of queues that it goes to.
     #[must_use]
-    pub fn of(properties: &[u8]) -> Cycles {
+    pub fn of(properties: &'a [u8]) -> Cycles<'a> {
         let mut cycles = Cycles::default();
         if !has_genuine_deaths(properties) {
             return cycles;
@@ -264,7 +326,7 @@ impl Cycles {
                 break;
             }
             count += 1;
-            cycles.queues.extend(text("queue").map(String::from));
+            cycles.queues.extend(text("queue"));
         }
         cycles.is_too_long = count >= DEATHS_MAX;
         cycles
@@ -281,6 +343,7 @@ impl Cycles {
 mod tests {
     use super::*;
     use alloc::format;
+    use alloc::vec;
     use lepus_amqp::properties::Properties;
 
     fn death(queue: &'static str, reason: Reason) -> Death<'static> {
@@ -384,5 +447,100 @@ mod tests {
         assert!(PropertiesRef(&seen).validate().is_ok());
         assert_eq!(deaths(&seen).len(), 1);
         assert_eq!(for_client(&lepus_amqp::properties::EMPTY, 0), None);
+    }
+
+    /// The headers after a death, by tables that own what they hold.
+    fn plainly(properties: &[u8], death: &Death<'_>) -> Table {
+        let genuine = has_genuine_deaths(properties);
+        let view = PropertiesRef(properties);
+        let mut headers = owned_headers(view);
+        let deaths = match headers.remove("x-death") {
+            Some(Value::Array(deaths)) if genuine => deaths,
+            _ => Vec::new(),
+        };
+        let reason = death.reason.name();
+        let is_this = |entry: &Value| {
+            let text = |name| entry.as_table().and_then(|entry| entry.get(name)?.as_text());
+            text("queue") == Some(death.queue) && text("reason") == Some(reason)
+        };
+        let (mut this, mut others): (Vec<_>, Vec<_>) = deaths.into_iter().partition(is_this);
+        let mut entry = match this.pop() {
+            Some(Value::Table(entry)) => entry,
+            _ => Table::new(),
+        };
+        let count = entry.get("count").and_then(Value::as_integer).unwrap_or(0) + 1;
+        entry.insert("count", count);
+        if count == 1 {
+            let mut keys = vec![death.routing_key.to_string()];
+            keys.extend(seen_keys(properties, headers.to_bytes().as_ref(), death.routing_key));
+            entry.insert("reason", reason);
+            entry.insert("queue", death.queue);
+            entry.insert("time", Value::Timestamp(death.time_seconds));
+            entry.insert("exchange", death.exchange);
+            entry.insert("routing-keys", keys.into_iter().map(Value::from).collect::<Vec<_>>());
+            if let Some(expiration) = view.expiration() {
+                entry
+                    .insert("original-expiration", String::from_utf8_lossy(expiration).to_string());
+            }
+        }
+        others.insert(0, Value::Table(entry));
+        others.truncate(DEATHS_MAX);
+        headers.insert("x-death", others);
+        let values = [reason, death.queue, death.exchange];
+        for (name, value) in FIRST_DEATH.into_iter().zip(values).filter(|_| !genuine) {
+            headers.insert(name, value);
+        }
+        for (name, value) in LAST_DEATH.into_iter().zip(values) {
+            headers.insert(name, value);
+        }
+        if death.is_rerouted {
+            headers.remove(BCC);
+            if headers.get(CC).is_some() {
+                store_keys(&mut headers, &[]);
+            }
+        }
+        headers
+    }
+
+    #[test]
+    fn deaths_written_in_the_form_of_the_wire_are_those_of_owned_tables() {
+        fn by_name(mut table: Table) -> Table {
+            table.0.sort_by(|(one, _), (other, _)| one.cmp(other));
+            table
+        }
+        let mut random = lepus_base::Rng::new(5);
+        for _ in 0..500 {
+            let mut pick = |count: u32| random.below(u64::from(count)) as usize;
+            let mut headers =
+                Table::new().with("own", 5_i64).with("nested", Table::new().with("a", true));
+            if pick(2) == 0 {
+                headers.insert(CC, vec![Value::from("one"), Value::from("two")]);
+            }
+            if pick(4) == 0 {
+                headers.insert("x-death", vec![Value::from("made up")]);
+                headers.insert("x-first-death-queue", "made up");
+            }
+            let has_hidden = pick(3) == 0;
+            if has_hidden {
+                headers.insert(BCC, vec![Value::from("two"), Value::from("three")]);
+            }
+            let expiration = (pick(2) == 0).then(|| "60000".into());
+            let properties =
+                Properties { headers: Some(headers), expiration, ..Properties::default() };
+            let mut properties = properties.to_bytes();
+            if has_hidden {
+                mark_keys(&mut properties);
+            }
+            for _ in 0..1 + pick(6) {
+                let queue = ["a", "b", "c"][pick(3)];
+                let reason = [Reason::Expired, Reason::Rejected, Reason::MaxLength][pick(3)];
+                let death = Death { is_rerouted: pick(4) == 0, ..death(queue, reason) };
+                let expected = plainly(&properties, &death);
+                properties = with_death(&properties, &death).unwrap();
+                assert!(PropertiesRef(&properties).expiration().is_none());
+                let found = owned_headers(PropertiesRef(&properties));
+                assert_eq!(by_name(found), by_name(expected));
+            }
+        }
     }
 }

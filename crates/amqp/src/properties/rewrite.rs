@@ -2,7 +2,7 @@
 
 use super::{COUNT, PropertiesRef, take_field};
 use crate::error::Malformed;
-use crate::table::Table;
+use crate::table::TableRef;
 use crate::wire::{Reader, write_short};
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ pub enum Change<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Edit<'a> {
     /// The headers.
-    pub headers: Change<&'a Table>,
+    pub headers: Change<TableRef<'a>>,
     /// The delivery mode.
     pub delivery_mode: Change<u8>,
     /// The priority.

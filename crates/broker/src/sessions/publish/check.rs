@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use lepus_amqp::properties::{Change, Edit, PropertiesRef};
+use lepus_amqp::table::Table;
 
 use crate::channel::At;
 use crate::directory::{Access, Resource};
@@ -71,8 +72,9 @@ impl SessionSide<'_> {
             Some(text) => Some(parse_expiration(text)?),
         };
         let stored = checked.read_headers(properties, delayed)?;
-        if let Some(headers) = &stored {
-            edit.headers = Change::Set(headers);
+        let headers = stored.as_ref().map(Table::to_bytes);
+        if let Some(headers) = &headers {
+            edit.headers = Change::Set(headers.as_ref());
         }
         let keys_max = self.shard.limits.copy_keys_max;
         if checked.extra_keys.len() > keys_max {
