@@ -200,7 +200,10 @@ impl<'a> Incoming<'a> {
 /// The message that an item's range points at.
 #[must_use]
 pub fn packed(bytes: &[u8], range: Range<u32>) -> MessageView<'_> {
-    MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
+    let Some(packed) = bytes.get(range.start as usize..range.end as usize) else {
+        invariant!("a batch has the messages that its mail names")
+    };
+    MessageView::unpack(packed)
 }
 
 #[cfg(test)]

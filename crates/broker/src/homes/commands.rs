@@ -317,11 +317,13 @@ impl HomeSide<'_> {
         let found = position.and_then(|at| self.journal.log(log)?.found(at));
         let copied = found.map(|view| view.pack(&mut self.shard.pool));
         let mut pool = core::mem::take(&mut self.shard.pool);
-        let body = got.place.body().or(copied);
-        let view = body.map_or(MessageView::default(), |body| MessageView::unpack(pool.get(body)));
+        let Some(body) = got.place.body().or(copied) else {
+            invariant!("a message that is fetched was found before")
+        };
+        let view = MessageView::unpack(pool.get(body));
         if to.shard == self.shard.id {
             let home = self.shard.id;
-            let stored = body.map(|body| (body, &pool));
+            let stored = Some((body, &pool));
             if self.connections.got(
                 self.shard,
                 to,
@@ -330,8 +332,7 @@ impl HomeSide<'_> {
                 &view,
                 stored,
                 out,
-            ) && let Some(body) = body
-            {
+            ) {
                 pool.retain(body);
             }
         } else {

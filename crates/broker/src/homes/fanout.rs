@@ -132,8 +132,9 @@ impl HomeSide<'_> {
             self.enqueue_mailed(now, incoming, here, terms, out);
         } else {
             let routed = match fanout.later() {
-                // Deleted meanwhile, with all that it held back.
-                Some(_) if self.directory.holding(here[0].queue).is_none() => Routed::default(),
+                Some(_) if self.directory.holding(here[0].queue).is_none() => {
+                    race!("the exchange was deleted before its message came", Routed::default())
+                }
                 Some(later) => {
                     let packed = self.shard.pool.get(fanout.body()).to_vec();
                     let later = (here[0].queue, later);

@@ -73,8 +73,7 @@ impl HomeSide<'_> {
             ParkedItem::Mail(Mail::Govern { consumer, on, .. }) => {
                 self.govern(now, consumer, queue, on, out);
             }
-            // Nothing else waits.
-            ParkedItem::Mail(_) => {}
+            ParkedItem::Mail(_) => invariant!("nothing else waits for a queue on its way"),
         }
         None
     }
@@ -102,6 +101,7 @@ impl HomeSide<'_> {
                 self.shard.pool.release(body);
             }
             None => {
+                race!("the queue was deleted on its way to another shard");
                 self.shard.pool.release(body);
                 if let Some((to, number)) = terms.confirm() {
                     self.shard.report_enqueued(to, number, 1, Receipt::Taken, out);

@@ -30,10 +30,11 @@ pub(crate) fn append(
     if let Some(view) = incoming.view() {
         return view.append_packed(out);
     }
+    let Some(body) = incoming.stored() else {
+        invariant!("a message lies in what came in, or in memory")
+    };
     let start = out.len() as u32;
-    if let Some(body) = incoming.stored() {
-        out.extend_from_slice(pool.get(body));
-    }
+    out.extend_from_slice(pool.get(body));
     start..out.len() as u32
 }
 

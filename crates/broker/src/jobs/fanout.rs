@@ -339,7 +339,8 @@ impl Jobs {
             home: own,
             slot: u32::MAX,
         };
-        let ids = ids.unwrap_or_default().as_chunks().0;
+        let Some(ids) = ids else { invariant!("a batch has the queues that its mail names") };
+        let ids = ids.as_chunks().0;
         let targets: Vec<Target> = ids.iter().map(target).collect();
         let terms = Terms {
             persistent: many.persistent,

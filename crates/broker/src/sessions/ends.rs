@@ -123,6 +123,24 @@ impl SessionSide<'_> {
         self.requeue_all(now, at, out);
     }
 
+    /// `channel.close-ok`: the number is free.
+    pub(crate) fn channel_close_ok(&mut self, at: At) {
+        let connection = &mut self.connections[at.slot];
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that asks is there")
+        };
+        if channel.ending != Some(Ending::ByBroker) {
+            return;
+        }
+        self.shard.counters.channels_closed += 1;
+        if channel.pending.is_some() {
+            // Other shards are still cleaning up after it.
+            connection.retire_channel(at.channel.number());
+        } else {
+            connection.remove_channel(at.channel.number());
+        }
+    }
+
     /// The channels of a connection and its exclusive queues begin to go.
     pub(crate) fn part(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot) else {

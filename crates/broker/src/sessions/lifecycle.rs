@@ -234,10 +234,7 @@ impl SessionSide<'_> {
             }
             _ => {}
         }
-        let Some(connection) = self.connections.get_mut(at.slot) else {
-            invariant!("a connection stays until its channel has closed")
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else {
+        let Some(channel) = self.connections.channel_at(at) else {
             invariant!("a channel stays until all that it has is gone")
         };
         let ends = !already && channel.pending.is_none();
@@ -249,10 +246,7 @@ impl SessionSide<'_> {
 
     /// The channel cancels its consumers, requeues what it held, and is gone.
     pub(crate) fn continue_end(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.connections.get_mut(at.slot) else {
-            return race!("the connection closed before its channel did");
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else {
+        let Some(channel) = self.connections.channel_at(at) else {
             return race!("the channel closed before");
         };
         channel.reply_consumer = None;
@@ -308,26 +302,6 @@ impl SessionSide<'_> {
         self.connections.recount(self.shard, at.slot);
     }
 
-    /// `channel.close-ok`: the number is free.
-    pub(crate) fn channel_close_ok(&mut self, at: At) {
-        let Some(connection) = self.connections.get_mut(at.slot) else {
-            invariant!("a channel that asks is there")
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else {
-            invariant!("a channel that asks is there")
-        };
-        if channel.ending != Some(Ending::ByBroker) {
-            return;
-        }
-        self.shard.counters.channels_closed += 1;
-        if channel.pending.is_some() {
-            // Other shards are still cleaning up after it.
-            connection.retire_channel(at.channel.number());
-        } else {
-            connection.remove_channel(at.channel.number());
-        }
-    }
-
     /// The connection breaks the protocol or an operator ends it: it is told.
     pub(crate) fn fail_connection(
         &mut self,
@@ -349,9 +323,7 @@ impl SessionSide<'_> {
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
         self.connections.arm(self.shard, slot);
-        let Some(connection) = self.connections.get_mut(slot) else {
-            invariant!("a connection that failed stays until its socket is closed")
-        };
+        let connection = &mut self.connections[slot];
         if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
         }
@@ -382,9 +354,7 @@ impl SessionSide<'_> {
             let user = connection.user.clone();
             self.count_connection(id, (vhost, &user), false, out);
         }
-        let Some(connection) = self.connections.get_mut(slot) else {
-            invariant!("a connection that was just found is there")
-        };
+        let connection = &mut self.connections[slot];
         connection.is_silent = end == ConnectionEnd::ByBroker;
         connection.stalled.clear();
         self.part(now, slot, out);

@@ -224,8 +224,7 @@ impl SessionSide<'_> {
                 }
                 self.settle_one(now, at, unacked, Outcome::Requeue, out);
             }
-            // It does not come here.
-            What::PutBack(_) => {}
+            What::PutBack(_) => invariant!("what is put back is not settled"),
         }
     }
 

@@ -283,7 +283,7 @@ impl HomeSide<'_> {
                     stored = MessageView::unpack(self.shard.pool.get(body));
                     &stored
                 }
-                (None, None) => continue,
+                (None, None) => invariant!("a message lies in what came in, or in memory"),
             };
             let (mut done, mut at_once) = (0, places.len());
             while let Some(part) = places.get(done..places.len().min(done + at_once))

@@ -10,7 +10,7 @@ use lepus_base::{ConnectionId, Now, ShardId};
 use crate::channel::At;
 use crate::connections::connection_name;
 use crate::mail::{ChannelRef, Mail, Receipt, report};
-use crate::message::MessageView;
+use crate::message::{MessageView, packed};
 use crate::outbox::Outbox;
 use crate::publish::Checked;
 use crate::publish::view_of;
@@ -184,8 +184,7 @@ impl SessionSide<'_> {
         let Mail::DeliverReply { to, message, further, from, number, mandatory } = mail else {
             invariant!("only a direct reply is taken for one")
         };
-        let packed = bytes.get(message.start as usize..message.end as usize).unwrap_or_default();
-        let view = MessageView::unpack(packed);
+        let view = packed(bytes, message.clone());
         let behind = bytes.get(message.end as usize..).unwrap_or_default();
         let further = behind.as_chunks().0.iter().take(*further as usize).map(read_address);
         let further: Vec<ChannelRef> = further.collect();
