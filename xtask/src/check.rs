@@ -30,8 +30,8 @@ const SECTIONS: [Section; 13] = [
     },
     Section {
         name: "tidy",
-        asserts: "the project's own rules hold",
-        commands: &[&["cargo", "xtask", "tidy"]],
+        asserts: "the project's own rules hold, for its source and for what it is built from",
+        commands: &[&["cargo", "xtask", "tidy"], &["cargo", "xtask", "dependencies"]],
     },
     Section {
         name: "unit",

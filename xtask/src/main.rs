@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask tidy` and `cargo xtask check`.
+//! The project's own commands: `cargo xtask tidy`, `dependencies` and `check`.
 #![forbid(unsafe_code)]
 
 mod check;
+mod dependencies;
 mod lexer;
 mod rules;
 mod source;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask tidy            the rules that a compiler does not know
+cargo xtask dependencies    licences of all packages, and packages that are built twice
 cargo xtask check           everything that must pass before a change lands
 cargo xtask check NAME ...  only the named sections of it
 ";
@@ -26,6 +28,14 @@ fn main() -> ExitCode {
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
                 eprintln!("tidy: cannot read the tree at {}: {error}", root.display());
+                ExitCode::FAILURE
+            }
+        },
+        Some("dependencies") => match dependencies::run(&root) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("dependencies: {error}");
                 ExitCode::FAILURE
             }
         },
