@@ -2,5 +2,8 @@
 
 fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    lepus_experiment::run(&words)
+    match lepus_experiment::Words::read(words) {
+        Ok(words) => lepus_experiment::run(words),
+        Err(error) => error.exit(),
+    }
 }

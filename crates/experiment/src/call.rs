@@ -3,131 +3,167 @@
 use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::plan::Plan;
 use crate::subject::{Choice, Kind, Site};
+use clap::builder::{
+    PossibleValue, PossibleValuesParser, RangedI64ValueParser, RangedU64ValueParser,
+};
+use clap::{Args, Command, FromArgMatches};
 use lepus_perf::Uri;
-use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 
-/// The report's size; the default fits a coffee break.
-const SCALE: f64 = 0.2;
 const SCALE_MAX: f64 = 100.0;
-const ROUNDS: usize = 3;
-const ROUNDS_MAX: usize = 1_000;
+const ROUNDS_MAX: u64 = 1_000;
 const SECONDS_MAX: f64 = 86_400.0;
+/// Columns of the help at most.
+const HELP_WIDTH: usize = 100;
 
-/// What the words ask for.
-#[derive(Debug)]
-pub enum Call {
-    /// Print this text.
-    Print(String),
-    /// Run this experiment.
-    Run(&'static Experiment, Box<Plan>),
-}
+/// What stands behind the options in the help.
+const EXAMPLES: &str = "\
+Examples:
+  lepus experiment jit                                   lepus alone, a few minutes
+  lepus experiment treadmill --vs rabbitmq --scale 1     the whole experiment, beside RabbitMQ
+  lepus experiment feed --uri amqp://me:secret@host:5672
+Ctrl-C ends an experiment early; what was measured until then is reported.";
 
-/// Reads the words behind `lepus experiment`. `lepus` is the program to start brokers and loads with, `now` the time for
-/// the name of the output directory.
+/// Runs one of five experiments on lepus or any other broker, and makes a report
 ///
-/// # Errors
-/// A text that says what would be right.
-pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String> {
-    let Some((name, rest)) = words.split_first() else {
-        return Ok(Call::Print(help()));
-    };
-    if matches!(name.as_str(), "-h" | "--help" | "help" | "list") {
-        return Ok(Call::Print(help()));
-    }
-    let experiment = find(name)?;
-    let mut plan = Plan {
-        scale: SCALE,
-        rounds: ROUNDS,
-        seconds: None,
-        choices: vec![Choice::Ours(Kind::Lepus)],
-        output: PathBuf::from(format!("build/experiments/{name}-{now}")),
-        site: Site::new(lepus),
-        cpus: lepus_topology::usable_cpus().ids,
-        command: String::new(),
-    };
-    let (mut pids, mut vs, mut data) = ([None, None], None, None);
-    let mut parser = lexopt::Parser::from_args(rest);
-    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
-        let name = match argument {
-            Short('h') | Long("help") => return Ok(Call::Print(help())),
-            Long(name) => name.to_owned(),
-            Short(name) => return Err(unknown(&format!("-{name}"))),
-            Value(word) => {
-                let word = word.display();
-                return Err(format!(
-                    "'{word}' belongs to no option; see `lepus experiment --help`"
-                ));
-            }
-        };
-        if !OPTIONS.iter().any(|option| option.0 == name) {
-            return Err(unknown(&format!("--{name}")));
-        }
-        let value = parser.value().map_err(|error| error.to_string())?;
-        let value = value.into_string().map_err(|_| format!("--{name} is not valid text"))?;
-        match name.as_str() {
-            "scale" => plan.scale = number(&name, &value, SCALE_MAX)?,
-            "seconds" => plan.seconds = Some(number(&name, &value, SECONDS_MAX)?),
-            "rounds" => plan.rounds = whole(&name, &value, ROUNDS_MAX)?,
-            "uri" => plan.choices[0] = choice(&value)?,
-            "vs" => vs = Some(choice(&value)?),
-            "pid" => pids[0] = Some(whole(&name, &value, i32::MAX as usize)? as u32),
-            "vs-pid" => pids[1] = Some(whole(&name, &value, i32::MAX as usize)? as u32),
-            "output" => plan.output = PathBuf::from(value),
-            "data-dir" => data = Some(PathBuf::from(value)),
-            "lepus" => plan.site.lepus = PathBuf::from(value),
-            _ => plan.site.flags = value.split_whitespace().map(str::to_owned).collect(),
-        }
-    }
-    plan.choices.extend(vs);
-    for (choice, pid) in plan.choices.iter_mut().zip(pids) {
-        if let Choice::At(_, known) = choice {
-            *known = pid;
-        }
-    }
-    plan.output = absolute(plan.output)?;
-    plan.site.lepus = absolute(plan.site.lepus)?;
-    // A name that nobody has used: what is in it is deleted afterwards.
-    let own = format!("lepus-experiment-{now}-{}", std::process::id());
-    plan.site.scratch = absolute(data.unwrap_or_else(|| plan.output.clone()))?.join(own);
-    plan.command = spoken(words);
-    Ok(Call::Run(experiment, Box::new(plan)))
+/// The experiments are those of five field reports on message brokers, on lepus or on any other for AMQP 0-9-1. The
+/// report is a directory with report.html, its plots, result.json and README.txt.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Words {
+    /// Which one; without a name this help is shown
+    #[arg(value_parser = PossibleValuesParser::new(names()))]
+    name: Option<String>,
+    /// The broker: lepus, rabbitmq (as installed), lavinmq (the binary that the variable LAVINMQ names) or null-broker (which
+    /// stores nothing, from the lepus-bench beside this program), started here; or amqp://user:password@host:port for one that
+    /// runs
+    #[arg(long, value_name = "BROKER", value_parser = choice, default_value = "lepus")]
+    uri: Choice,
+    /// Another one to compare with; they take turns, and ratios are of neighbours in time
+    #[arg(long, value_name = "BROKER", value_parser = choice)]
+    vs: Option<Choice>,
+    /// 1 for the report's counts and lengths; the default fits a coffee break
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, SCALE_MAX), default_value = "0.2")]
+    scale: f64,
+    /// How often each broker has its turn
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=ROUNDS_MAX), default_value = "3")]
+    rounds: usize,
+    /// Length of each load that is limited by time; by the scale when left out, at least 3
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, SECONDS_MAX))]
+    seconds: Option<f64>,
+    /// Directory of the report; build/experiments/NAME-TIME when left out
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Directory for the data of brokers that are started here; data in the report's when left out, and emptied afterwards
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Process of the broker at --uri, where it cannot be found by its port
+    #[arg(long, value_parser = pid_range())]
+    pid: Option<u32>,
+    /// The same for --vs
+    #[arg(long, value_name = "PID", value_parser = pid_range())]
+    vs_pid: Option<u32>,
+    /// Further settings for a lepus that is started here
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    broker_flags: Option<String>,
+    /// Another build of lepus to serve and to make the load; this one when left out
+    #[arg(long, value_name = "FILE")]
+    lepus: Option<PathBuf>,
+    /// The words as they were given.
+    #[arg(skip)]
+    pub spoken: Vec<String>,
 }
 
-fn absolute(path: PathBuf) -> Result<PathBuf, String> {
+fn names() -> impl Iterator<Item = PossibleValue> {
+    let title = |one: &Experiment| one.title.split_once(": ").map_or(one.title, |(_, rest)| rest);
+    let names = EXPERIMENTS.iter().map(move |one| PossibleValue::new(one.name).help(title(one)));
+    names.chain(["help", "list"].map(|name| PossibleValue::new(name).hide(true)))
+}
+
+fn pid_range() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=i64::from(i32::MAX))
+}
+
+impl Words {
+    /// The command that these words stand behind.
+    pub(crate) fn command() -> Command {
+        let command = Command::new("lepus experiment").no_binary_name(true);
+        Words::augment_args(command.max_term_width(HELP_WIDTH))
+    }
+
+    /// Reads them alone; `lepus` reads them as a part of its own command line.
+    ///
+    /// # Errors
+    /// When they cannot be meant, or the help is asked for.
+    pub fn read(words: Vec<String>) -> Result<Words, clap::Error> {
+        let read = Words::from_arg_matches(&Words::command().try_get_matches_from(&words)?)?;
+        Ok(Words { spoken: words, ..read })
+    }
+
+    /// The experiment that is asked for, and how it is to run; none if the help is. `lepus` is the program to start
+    /// brokers and loads with, `now` the time for the name of the output directory.
+    ///
+    /// # Errors
+    /// When there is no working directory to start from.
+    pub(crate) fn plan(
+        self,
+        lepus: PathBuf,
+        now: &str,
+    ) -> Result<Option<(&'static Experiment, Plan)>, String> {
+        let named = |name: &String| EXPERIMENTS.iter().find(|one| one.name == name.as_str());
+        let Some(experiment) = self.name.as_ref().and_then(named) else {
+            return Ok(None);
+        };
+        let preset = || PathBuf::from(format!("build/experiments/{}-{now}", experiment.name));
+        let output = absolute(self.output.unwrap_or_else(preset))?;
+        let mut site = Site::new(lepus);
+        site.lepus = absolute(self.lepus.unwrap_or(site.lepus))?;
+        let flags = self.broker_flags.unwrap_or_default();
+        site.flags = flags.split_whitespace().map(str::to_owned).collect();
+        // A name that nobody has used: what is in it is deleted afterwards.
+        let own = format!("lepus-experiment-{now}-{}", std::process::id());
+        site.scratch = absolute(self.data_dir.unwrap_or_else(|| output.clone()))?.join(own);
+        let mut choices = vec![self.uri];
+        choices.extend(self.vs);
+        for (choice, pid) in choices.iter_mut().zip([self.pid, self.vs_pid]) {
+            if let Choice::At(_, known) = choice {
+                *known = pid;
+            }
+        }
+        let plan = Plan {
+            scale: self.scale,
+            rounds: self.rounds,
+            seconds: self.seconds,
+            choices,
+            output,
+            site,
+            cpus: lepus_topology::usable_cpus().ids,
+            command: spoken(&self.spoken),
+        };
+        Ok(Some((experiment, plan)))
+    }
+}
+
+/// A path that stays the same in another working directory.
+pub(crate) fn absolute(path: PathBuf) -> Result<PathBuf, String> {
     std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn find(name: &str) -> Result<&'static Experiment, String> {
-    EXPERIMENTS.iter().find(|experiment| experiment.name == name).ok_or_else(|| {
-        let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-        format!("there is no experiment '{name}'; there are {}", names.join(", "))
-    })
+fn number(text: &str, most: f64) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= most);
+    number.ok_or_else(|| format!("a number above 0, up to {most}, is needed"))
 }
 
-fn number(name: &str, value: &str, most: f64) -> Result<f64, String> {
-    let number = value.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= most);
-    number.ok_or_else(|| format!("--{name} needs a number above 0, up to {most}, not '{value}'"))
-}
-
-fn whole(name: &str, value: &str, most: usize) -> Result<usize, String> {
-    let number = value.parse::<usize>().ok().filter(|number| *number > 0 && *number <= most);
-    number.ok_or_else(|| format!("--{name} needs a whole number from 1 to {most}, not '{value}'"))
-}
-
-fn choice(value: &str) -> Result<Choice, String> {
-    match value {
-        uri if uri.contains("://") => {
-            Uri::parse(uri)?;
-            Ok(Choice::At(uri.to_owned(), None))
-        }
-        name => match Kind::find(name).filter(|kind| *kind != Kind::NullRelay) {
-            Some(kind) => Ok(Choice::Ours(kind)),
-            None => Err(format!(
-                "'{name}' is no broker: give amqp://…, or lepus, rabbitmq, lavinmq or null-broker to start one"
-            )),
-        },
+fn choice(text: &str) -> Result<Choice, String> {
+    if text.contains("://") {
+        Uri::parse(text)?;
+        return Ok(Choice::At(text.to_owned(), None));
     }
+    let kind = Kind::find(text).filter(|kind| *kind != Kind::NullRelay);
+    kind.map(Choice::Ours).ok_or_else(|| {
+        "no broker: give amqp://…, or lepus, rabbitmq, lavinmq or null-broker to start one"
+            .to_owned()
+    })
 }
 
 /// The command without passwords.
@@ -145,101 +181,17 @@ fn spoken(words: &[String]) -> String {
     format!("lepus experiment {}", words.join(" "))
 }
 
-/// Options with the name of their value and what they do.
-const OPTIONS: [(&str, &str, &str); 11] = [
-    (
-        "uri",
-        "BROKER",
-        "the broker: lepus (the default), rabbitmq (as installed), lavinmq (the binary that the variable LAVINMQ names) or \
-      null-broker (which stores nothing, from the lepus-bench beside this program), started here; or \
-      amqp://user:password@host:port for one that runs",
-    ),
-    (
-        "vs",
-        "BROKER",
-        "another one to compare with; they take turns, and ratios are of neighbours in time",
-    ),
-    ("scale", "N", "1 for the report's counts and lengths; default 0.2"),
-    ("rounds", "N", "how often each broker has its turn; default 3"),
-    (
-        "seconds",
-        "N",
-        "length of each load that is limited by time; default by the scale, at least 3",
-    ),
-    ("output", "DIR", "directory of the report; default build/experiments/NAME-TIME"),
-    (
-        "data-dir",
-        "DIR",
-        "directory for the data of brokers that are started here; default data in the report's, \
-      and emptied afterwards",
-    ),
-    ("pid", "PID", "process of the broker at --uri, where it cannot be found by its port"),
-    ("vs-pid", "PID", "the same for --vs"),
-    ("broker-flags", "WORDS", "further settings for a lepus that is started here"),
-    ("lepus", "FILE", "another build of lepus to serve and to make the load; default this one"),
-];
-
-fn unknown(option: &str) -> String {
-    let names: Vec<String> = OPTIONS.iter().map(|(name, ..)| format!("--{name}")).collect();
-    format!("there is no option {option}; there are {}", names.join(", "))
-}
-
-/// The help.
-#[must_use]
-pub fn help() -> String {
-    let mut out = String::from(
-        "Runs the experiments of five field reports on message brokers, on lepus or on any other for AMQP 0-9-1,
-and makes a report: a directory with report.html, its plots, result.json and README.txt.
-
-usage: lepus experiment NAME [options]
-
-Experiments:
-",
-    );
-    for experiment in &EXPERIMENTS {
-        out.push_str(&format!("  {:<12} {}\n", experiment.name, experiment.title));
-    }
-    out.push_str("\nOptions:\n");
-    for (name, value, text) in OPTIONS {
-        let option = format!("--{name} {value}");
-        let mut line = format!("  {option:<22} ");
-        for word in text.split_whitespace() {
-            if line.chars().count() + word.chars().count() > 100 {
-                out.push_str(line.trim_end());
-                line = format!("\n{:25}", "");
-            }
-            line.push_str(word);
-            line.push(' ');
-        }
-        out.push_str(line.trim_end_matches(' '));
-        out.push('\n');
-    }
-    out.push_str(
-        "
-Examples:
-  lepus experiment jit                                   lepus alone, a few minutes
-  lepus experiment treadmill --vs rabbitmq --scale 1     the whole experiment, beside RabbitMQ
-  lepus experiment feed --uri amqp://me:secret@host:5672
-Ctrl-C ends an experiment early; what was measured until then is reported.
-",
-    );
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read_line(line: &str) -> Result<Call, String> {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        read(&words, PathBuf::from("lepus"), "now")
+    fn read_line(line: &str) -> Result<Words, String> {
+        let words = line.split_whitespace().map(str::to_owned).collect();
+        Words::read(words).map_err(|error| error.to_string())
     }
 
     fn plan(line: &str) -> Plan {
-        match read_line(line) {
-            Ok(Call::Run(_, plan)) => *plan,
-            other => panic!("{other:?}"),
-        }
+        read_line(line).unwrap().plan(PathBuf::from("lepus"), "now").unwrap().unwrap().1
     }
 
     #[test]
@@ -290,15 +242,16 @@ mod tests {
     fn what_is_wrong_is_said_with_what_would_be_right() {
         for (line, part) in [
             ("jti", "penguins, treadmill, ticker, jit, feed"),
-            ("jit --scael 1", "--scale"),
+            ("jit --scael 1", "'--scale'"),
             ("jit --scale nan", "above 0"),
             ("jit --scale 1e9", "up to 100"),
-            ("jit --rounds 0", "from 1"),
+            ("jit --rounds 0", "not in 1..=1000"),
+            ("jit --pid 0", "not in 1..="),
             ("jit --uri localhost", "amqp://"),
             ("jit --vs amqps://x", "TLS"),
-            ("jit 5", "no option"),
-            ("jit --scale", "scale"),
-            ("jit -x", "--uri"),
+            ("jit 5", "unexpected argument '5'"),
+            ("jit --scale", "--scale <N>"),
+            ("jit -x", "unexpected argument '-x'"),
         ] {
             let text = read_line(line).unwrap_err();
             assert!(text.contains(part), "{line}: {text}");
@@ -307,15 +260,14 @@ mod tests {
 
     #[test]
     fn help_names_everything() {
-        let Ok(Call::Print(text)) = read_line("--help") else { panic!() };
-        for (name, ..) in OPTIONS {
-            assert!(text.contains(&format!("--{name}")), "{text}");
-        }
+        let text = Words::command().render_long_help().to_string();
         for experiment in &EXPERIMENTS {
-            assert!(text.contains(experiment.name));
+            assert!(text.contains(experiment.title.split(": ").last().unwrap()), "{text}");
         }
-        assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
-        assert!(matches!(read_line("jit --help"), Ok(Call::Print(_))));
-        assert!(matches!(read_line(""), Ok(Call::Print(_))));
+        assert!(text.contains("lepus experiment jit"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        for line in ["", "list", "help"] {
+            assert!(read_line(line).unwrap().plan(PathBuf::new(), "now").unwrap().is_none());
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `lepus experiment`: reads its words, runs the experiment and writes the report.
 
-use crate::call::{self, Call};
+use crate::call::Words;
 use crate::experiment::Experiment;
 use crate::plan::Plan;
 use crate::report::{Content, Report, about, file_time, is_empty};
@@ -18,19 +18,20 @@ use std::time::{Instant, SystemTime};
 /// The exit code for words that cannot be meant.
 const WRONG_CALL: u8 = 2;
 
-/// Runs `lepus experiment WORDS`. Standard output gets the report's place and what was seen, standard error the progress.
+/// Runs `lepus experiment`. Standard output gets the report's place and what was seen, standard error the progress.
 ///
-/// 0: there is a report; 1: nothing could be measured or written, or a check found a fault; 2: the words cannot be meant.
+/// 0: there is a report, or the help was asked for; 1: nothing could be measured or written, or a check found a fault; 2: the
+/// words cannot be meant.
 #[must_use]
-pub fn run(words: &[String]) -> ExitCode {
+pub fn run(words: Words) -> ExitCode {
     let now = file_time(SystemTime::now());
     let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
-    match call::read(words, lepus, &now) {
-        Ok(Call::Print(text)) => {
-            say(&text);
+    match words.plan(lepus, &now) {
+        Ok(None) => {
+            say(&Words::command().render_long_help().to_string());
             ExitCode::SUCCESS
         }
-        Ok(Call::Run(experiment, plan)) => match carry_out(experiment, &plan) {
+        Ok(Some((experiment, plan))) => match carry_out(experiment, &plan) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(text) => {

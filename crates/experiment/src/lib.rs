@@ -32,4 +32,5 @@ pub mod subject;
 pub mod tune;
 mod workload;
 
+pub use call::Words;
 pub use command::run;

@@ -4,6 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    lepus_experiment::bench::run(&words)
+    lepus_experiment::bench::run(std::env::args_os())
 }

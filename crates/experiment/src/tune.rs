@@ -14,7 +14,8 @@ pub mod variant;
 use crate::command::say;
 use crate::report::{Report, about, file_time, is_empty};
 use crate::stop::Stop;
-use call::{Call, Plan};
+use call::Plan;
+pub use call::Words;
 use course::Course;
 use lepus_perf::to_stderr;
 use std::fs;
@@ -31,25 +32,21 @@ const ASKS: &str = "Each setting had its turn in every round, on a broker starte
                     fastest on one core, one of 2011 a broker faster on three of four memory nodes than on all. Which \
                     setting is best on this machine for this load, and how sure is that?";
 
-/// Runs `lepus tune WORDS`. Standard output gets the table, the recommendation and the report's place, standard error the
+/// Runs `lepus tune`. Standard output gets the table, the recommendation and the report's place, standard error the
 /// progress.
 ///
 /// 0: there is a report, and the file is written where that was asked for; 1: nothing could be measured, the report or the
 /// file could not be written, or it was ended before the file could be; 2: the words cannot be meant.
 #[must_use]
-pub fn run(words: &[String]) -> ExitCode {
+pub fn run(words: Words) -> ExitCode {
     let now = file_time(SystemTime::now());
     let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
     let wrong = |text: &str| {
         to_stderr(format_args!("lepus tune: {text}"));
         ExitCode::from(WRONG_CALL)
     };
-    let plan = match call::read(words, lepus, &now) {
-        Ok(Call::Print(text)) => {
-            say(&text);
-            return ExitCode::SUCCESS;
-        }
-        Ok(Call::Run(plan)) => plan,
+    let plan = match words.plan(lepus, &now) {
+        Ok(plan) => plan,
         Err(text) => return wrong(&text),
     };
     let variants = match variant::variants(&plan.machine, &plan.sweep) {

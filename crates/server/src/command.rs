@@ -1,381 +1,184 @@
 //! The command line: words in, one [`Command`] out, or a text that says what would be right.
 
-pub mod help;
+mod orders;
+mod pages;
 
-use crate::config::load::unknown_flag;
-use crate::config::nearest::nearest;
-use crate::flags::{Settings, setting, value};
-use crate::order::{ORDERS, Order};
-use lexopt::prelude::{Long, Short, Value};
+pub use orders::OrderCall;
+pub use pages::{completions, page, write_pages};
+
+use crate::flags::Settings;
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Columns of the help at most.
+const WIDTH: usize = 100;
+
+/// The help of `lepus` alone: how to start it comes before what else there is.
+const TOP: &str = "\
+lepus {version}: {about}
+
+Start it and try it:
+  lepus serve                                 starts the broker on port 5672, data in ./data
+  lepus perf throughput                       measures it from a second terminal
+  lepus user add shop                         adds a user; the password is asked for
+  lepus permission set shop '.*' '.*' '.*'    and lets it do everything in virtual host /
+
+{usage-heading} {usage}
+
+{all-args}
+
+status, user, vhost, permission and list are orders to the running broker, found by its data directory
+(--data-dir). `lepus help COMMAND` tells more.
+";
+
+const SERVE: &str = "\
+Examples:
+  lepus serve                                            data in ./data, AMQP on 5672, metrics on 15692
+  lepus serve --data-dir /var/lib/lepus --shards 4       another directory, four shards
+  lepus serve --listen 127.0.0.1:5672                    only for clients on this machine
+  lepus serve --tls-certificate s.pem --tls-key s.key    AMQP over TLS on 5671 as well
+  lepus serve --placement nodes=!0                       no shard on memory node 0
+  lepus serve --config lepus.toml                        settings from a file
+  LEPUS_SHARDS=2 lepus serve                             or from the environment";
+
+const CONFIG: &str = "\
+Examples:
+  lepus config > lepus.toml                   a file with every key to start from
+  lepus config --config lepus.toml            says what is wrong with a file, or what it means";
+
+const COMPLETIONS: &str = "\
+Examples:
+  lepus completions bash > ~/.local/share/bash-completion/completions/lepus
+  lepus completions zsh > \"${fpath[1]}/_lepus\"
+  lepus completions fish > ~/.config/fish/completions/lepus.fish";
+
+const MAN: &str = "\
+Examples:
+  lepus man | man -l -                        reads the page of lepus
+  lepus man user add | man -l -               that of one command
+  lepus man --all /usr/local/share/man/man1   installs all of them";
+
+/// a message broker for AMQP 0-9-1 that fits itself to the machine it runs on.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lepus",
+    version,
+    verbatim_doc_comment,
+    help_template = TOP,
+    max_term_width = WIDTH,
+    args_override_self = true
+)]
+struct Words {
+    #[command(subcommand)]
+    command: Command,
+}
 
 /// What the command line asks for.
-#[derive(Debug)]
+#[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Print this text and end well.
-    Print(String),
-    /// Start the broker.
+    /// Starts the broker and runs it until it is told to stop
+    ///
+    /// SIGTERM or Ctrl-C stops, also while the broker starts: clients are told and get time to leave (--stop-timeout); a second
+    /// one stops at once. SIGHUP reads the TLS certificate again.
+    ///
+    /// A setting stands in the file under its key, in the environment as LEPUS_ and the key in capitals (limits.frame_max:
+    /// LEPUS_LIMITS_FRAME_MAX), or here as a flag. Flags win over the environment, the environment over the file.
+    #[command(after_help = SERVE, next_line_help = true)]
     Serve(Settings),
-    /// Check and print the configuration in force.
-    ShowConfig(Settings),
-    /// Run the load tester with these words.
-    Perf(Vec<String>),
-    /// Run an experiment with these words.
-    Experiment(Vec<String>),
-    /// Find the best setting by experiment, with these words.
-    Tune(Vec<String>),
-    /// Print the hash of a password; read from standard input when it is not given.
-    HashPassword(Option<String>),
-    /// Look after the store's files.
-    Store(crate::store::Call),
-    /// Show the machine, a plan for it, or where the running broker is.
+    /// Checks the configuration and prints what is in force, as a file
+    #[command(after_help = CONFIG, next_line_help = true, args_conflicts_with_subcommands = true)]
+    Config {
+        /// Instead of that.
+        #[command(subcommand)]
+        instead: Option<ConfigCommand>,
+        /// As of `lepus serve`.
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Measures brokers: lepus itself or any other for AMQP 0-9-1
+    #[command(disable_help_flag = true)]
+    Perf {
+        /// See `lepus perf --help`
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        words: Vec<String>,
+    },
+    // A comment for the documentation would stand in the help instead of what the type says.
+    #[expect(missing_docs)]
+    Experiment(Box<lepus_experiment::Words>),
+    #[expect(missing_docs)]
+    Tune(Box<lepus_experiment::tune::Words>),
+    /// Prints a password's hash for a definitions file
+    ///
+    /// The hash (salted SHA-256, base64) is for `password_hash` in a definitions file, where `hashing_algorithm` is
+    /// rabbit_password_hashing_sha256.
+    HashPassword {
+        /// Read from standard input when left out, so that it does not end up in the shell's history
+        password: Option<String>,
+    },
+    #[expect(missing_docs)]
     Topology(Box<crate::topology::Call>),
-    /// Take a profile of the running broker.
+    #[expect(missing_docs)]
     Profile(Box<crate::profile::Call>),
-    /// Send an order to the running broker.
+    /// Checks, prints and repairs the files of a data directory
+    #[command(subcommand)]
+    Store(crate::store::Call),
+    /// Prints what a shell needs to complete these commands
+    #[command(after_help = COMPLETIONS)]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Prints a page for man
+    #[command(after_help = MAN)]
+    Man {
+        /// Of this command; of lepus when left out
+        command: Vec<String>,
+        /// Writes the pages of all commands into this directory
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        all: Option<PathBuf>,
+    },
+    /// Prints the version
+    Version,
+    /// An order to the running broker
+    #[command(flatten)]
     Order(OrderCall),
 }
 
-/// An order with its words filled in.
-#[derive(Debug)]
-pub struct OrderCall {
-    /// Which one.
-    pub order: &'static Order,
-    /// Arguments and options by name.
-    pub values: Vec<(&'static str, String)>,
-    /// Print the answer as JSON.
-    pub json: bool,
-    /// For finding the control socket.
-    pub settings: Settings,
+/// What `lepus config` does instead.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Prints the table of all settings as Markdown
+    Document,
 }
-
-/// Words that stand alone.
-const COMMANDS: &[&str] = &[
-    "serve",
-    "perf",
-    "experiment",
-    "tune",
-    "config",
-    "hash-password",
-    "store check",
-    "store dump",
-    "store repair",
-    "store orphans",
-    "store damaged",
-    "topology",
-    "profile",
-    "help",
-    "version",
-];
 
 /// Reads the words behind the program's name.
 ///
 /// # Errors
-/// The text for standard error.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
+/// What is wrong, or the help where that is asked for.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
     let mut words: Vec<OsString> = words.into_iter().collect();
-    let first = words.first().and_then(|word| word.to_str()).unwrap_or("");
-    let command = match first {
-        "" if words.is_empty() => return Ok(Command::Print(help::top())),
-        "-h" | "--help" | "help" => {
-            let rest: Vec<&str> = words[1..].iter().filter_map(|word| word.to_str()).collect();
-            return help_for(&rest.join(" "));
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    match words.first().and_then(|word| word.to_str()) {
+        None if words.is_empty() => words.push("--help".into()),
+        // Its options are those of another program, which are read elsewhere.
+        Some("perf") => return Ok(Command::Perf { words: words[1..].iter().map(text).collect() }),
+        Some("help") if words.get(1).is_some_and(|word| word == "perf") => {
+            return Ok(Command::Perf { words: vec!["--help".to_owned()] });
         }
-        "-V" | "--version" | "version" => return Ok(Command::Print(help::version())),
-        other => other.to_owned(),
-    };
-    let program: Option<fn(Vec<String>) -> Command> = match command.as_str() {
-        "perf" => Some(Command::Perf),
-        "experiment" => Some(Command::Experiment),
-        "tune" => Some(Command::Tune),
-        _ => None,
-    };
-    if let Some(program) = program {
-        let rest = words.drain(1..).map(|word| word.into_string());
-        let rest: Result<Vec<String>, _> = rest.collect();
-        return rest
-            .map(program)
-            .map_err(|word| format!("{command}: {} is not valid text", word.display()));
+        _ => {}
     }
-    let parser = lexopt::Parser::from_args(words.drain(1..));
-    match command.as_str() {
-        "serve" => parse_settings(parser, &help::serve()).map(|parsed| match parsed {
-            Parsed::Help(text) => Command::Print(text),
-            Parsed::Settings(settings) => Command::Serve(settings),
-        }),
-        "config" => parse_config(parser),
-        "hash-password" => parse_hash_password(parser),
-        "store" => Ok(crate::store::parse(parser)?
-            .map_or_else(|| Command::Print(crate::store::help()), Command::Store)),
-        "topology" => Ok(crate::topology::parse(parser)?.map_or_else(
-            || Command::Print(crate::topology::help()),
-            |call| Command::Topology(Box::new(call)),
-        )),
-        "profile" => Ok(crate::profile::parse(parser)?.map_or_else(
-            || Command::Print(crate::profile::help()),
-            |call| Command::Profile(Box::new(call)),
-        )),
-        _ => parse_order(&command, parser),
+    let spoken = words.iter().skip(1).map(text).collect();
+    let name = std::iter::once(OsString::from("lepus"));
+    let mut command = Words::try_parse_from(name.chain(words))?.command;
+    match &mut command {
+        Command::Experiment(words) => words.spoken = spoken,
+        Command::Tune(words) => words.spoken = spoken,
+        _ => {}
     }
-}
-
-fn help_for(words: &str) -> Result<Command, String> {
-    let text = match words {
-        "" => help::top(),
-        "serve" => help::serve(),
-        "config" => help::config(),
-        "perf" => return Ok(Command::Perf(vec!["--help".to_owned()])),
-        "experiment" => return Ok(Command::Experiment(Vec::new())),
-        "tune" => return Ok(Command::Tune(vec!["--help".to_owned()])),
-        "hash-password" => help::hash_password(),
-        "store" | "store check" | "store dump" | "store repair" | "store orphans"
-        | "store damaged" => crate::store::help(),
-        "topology" => crate::topology::help(),
-        "profile" => crate::profile::help(),
-        words => match crate::order::find(words) {
-            Some(order) => help::order(order),
-            None if group(words).next().is_some() => help::group(words),
-            None => return Err(unknown_command(words)),
-        },
-    };
-    Ok(Command::Print(text))
-}
-
-/// The orders whose first word is `word`.
-pub(crate) fn group(word: &str) -> impl Iterator<Item = &'static Order> {
-    ORDERS.iter().filter(move |order| order.words.split(' ').next() == Some(word))
-}
-
-fn unknown_command(words: &str) -> String {
-    let known = COMMANDS.iter().copied().chain(ORDERS.iter().map(|order| order.words));
-    match nearest(words, known) {
-        Some(hint) => format!("there is no command `{words}`; did you mean `lepus {hint}`?"),
-        None => format!("there is no command `{words}`; `lepus --help` lists what there is"),
-    }
-}
-
-enum Parsed {
-    Help(String),
-    Settings(Settings),
-}
-
-fn parse_settings(mut parser: lexopt::Parser, help: &str) -> Result<Parsed, String> {
-    let mut settings = Settings::default();
-    while let Some(argument) = parser.next().map_err(text)? {
-        match argument {
-            Short('h') | Long("help") => return Ok(Parsed::Help(help.to_owned())),
-            Short('c') | Long("config") => settings.config = Some(value(&mut parser)?),
-            Long(name) => {
-                let flag = format!("--{name}");
-                setting(flag, &mut parser, &mut settings)?;
-            }
-            Short(name) => {
-                return Err(format!("flag -{name}: {}", unknown_flag(&format!("-{name}"))));
-            }
-            Value(word) => {
-                return Err(format!(
-                    "{:?} is not expected here; settings are flags such as --data-dir {:?}",
-                    word.display().to_string(),
-                    word.display().to_string()
-                ));
-            }
-        }
-    }
-    Ok(Parsed::Settings(settings))
-}
-
-fn parse_config(mut parser: lexopt::Parser) -> Result<Command, String> {
-    if let Some(rest) = parser.try_raw_args()
-        && rest.peek().is_some_and(|word| word == "document")
-    {
-        return Ok(Command::Print(crate::config::document::markdown()));
-    }
-    parse_settings(parser, &help::config()).map(|parsed| match parsed {
-        Parsed::Help(text) => Command::Print(text),
-        Parsed::Settings(settings) => Command::ShowConfig(settings),
-    })
-}
-
-fn parse_hash_password(mut parser: lexopt::Parser) -> Result<Command, String> {
-    let mut password = None;
-    while let Some(argument) = parser.next().map_err(text)? {
-        match argument {
-            Short('h') | Long("help") => return Ok(Command::Print(help::hash_password())),
-            Value(word) if password.is_none() => {
-                password = Some(word.into_string().map_err(|_| "not valid text".to_owned())?);
-            }
-            other => return Err(text(other.unexpected())),
-        }
-    }
-    Ok(Command::HashPassword(password))
-}
-
-fn parse_order(first: &str, mut parser: lexopt::Parser) -> Result<Command, String> {
-    let mut words = first.to_owned();
-    let mut order = crate::order::find(&words);
-    let mut places: Vec<String> = Vec::new();
-    let mut values: Vec<(&'static str, String)> = Vec::new();
-    let mut settings = Settings::default();
-    let mut json = false;
-    while let Some(argument) = parser.next().map_err(text)? {
-        match argument {
-            Short('h') | Long("help") => return help_for(&words),
-            Short('c') | Long("config") => settings.config = Some(value(&mut parser)?),
-            Long("json") => json = true,
-            Long(name) => {
-                let known =
-                    order.and_then(|order| order.options.iter().find(|option| option.name == name));
-                let flag = format!("--{name}");
-                if let Some(option) = known {
-                    values.push((option.name, value(&mut parser)?));
-                } else if ["--data-dir", "--data", "--control-socket"].contains(&flag.as_str()) {
-                    setting(flag, &mut parser, &mut settings)?;
-                } else {
-                    return Err(unknown_option(&words, order, &flag));
-                }
-            }
-            Short(name) => return Err(unknown_option(&words, order, &format!("-{name}"))),
-            Value(word) => {
-                let word = word.into_string().map_err(|_| "not valid text".to_owned())?;
-                if order.is_none() && group(first).next().is_some() {
-                    words = format!("{first} {word}");
-                    order =
-                        Some(crate::order::find(&words).ok_or_else(|| unknown_command(&words))?);
-                } else {
-                    places.push(word);
-                }
-            }
-        }
-    }
-    let Some(order) = order else {
-        if group(first).next().is_some() {
-            return Err(format!("which one?\n\n{}", help::group(first)));
-        }
-        return Err(unknown_command(first));
-    };
-    if places.len() < order.required() || places.len() > order.arguments.len() {
-        return Err(format!(
-            "usage: lepus {}\nfor example: lepus {}",
-            order.usage(),
-            order.example
-        ));
-    }
-    for (name, place) in order.arguments.iter().zip(places) {
-        values.push((name.trim_matches(['[', ']']), place));
-    }
-    Ok(Command::Order(OrderCall { order, values, json, settings }))
-}
-
-fn unknown_option(words: &str, order: Option<&'static Order>, flag: &str) -> String {
-    let own = order.map_or(&[][..], |order| order.options);
-    let mut known: Vec<String> = own.iter().map(|option| format!("--{}", option.name)).collect();
-    known.extend(
-        ["--json", "--data-dir", "--control-socket", "--config", "--help"].map(str::to_owned),
-    );
-    let hint = nearest(flag, known.iter().map(String::as_str));
-    match hint {
-        Some(hint) => format!("lepus {words} has no {flag}; did you mean {hint}?"),
-        None => format!("lepus {words} has no {flag}; there are {}", known.join(", ")),
-    }
-}
-
-fn text(error: lexopt::Error) -> String {
-    error.to_string()
+    Ok(command)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(words: &str) -> Result<Command, String> {
-        parse(words.split_whitespace().map(OsString::from))
-    }
-
-    fn settings(words: &str) -> Settings {
-        match read(words) {
-            Ok(Command::Serve(settings)) => settings,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn serve_takes_every_setting_as_a_flag() {
-        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let read = settings(
-            "serve -c f.toml --shards 2 --limits-frame-max=8192 --economy --pin false --port 1",
-        );
-        assert_eq!(read.config.as_deref(), Some("f.toml"));
-        assert_eq!(
-            read.flags,
-            [
-                own("--shards", "2"),
-                own("--limits-frame-max", "8192"),
-                own("--economy", "true"),
-                own("--pin", "false"),
-                own("--port", "1"),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_wrong_flag_or_word_names_the_nearest() {
-        assert_eq!(
-            read("serve --shrads 2").unwrap_err(),
-            "flag --shrads: no such flag; did you mean --shards?"
-        );
-        assert_eq!(
-            read("srve").unwrap_err(),
-            "there is no command `srve`; did you mean `lepus serve`?"
-        );
-        assert_eq!(
-            read("user ad x").unwrap_err(),
-            "there is no command `user ad`; did you mean `lepus user add`?"
-        );
-        assert_eq!(
-            read("user add x --tag y").unwrap_err(),
-            "lepus user add has no --tag; did you mean --tags?"
-        );
-        assert!(read("frobnicate").unwrap_err().contains("lepus --help"));
-        assert!(read("serve now").unwrap_err().contains("not expected"));
-        assert!(read("serve --shards").unwrap_err().contains("--shards"));
-    }
-
-    #[test]
-    fn an_order_fills_its_places() {
-        let Command::Order(call) =
-            read("permission set u ^a .* --vhost v .* --json --data-dir d").unwrap()
-        else {
-            panic!("no order")
-        };
-        assert_eq!(call.order.words, "permission set");
-        let own = |name: &'static str, value: &str| (name, value.to_owned());
-        assert_eq!(
-            call.values,
-            [
-                own("vhost", "v"),
-                own("user", "u"),
-                own("configure", "^a"),
-                own("write", ".*"),
-                own("read", ".*"),
-            ]
-        );
-        assert!(call.json);
-        assert_eq!(call.settings.flags, [("--data-dir".to_owned(), "d".to_owned())]);
-        assert!(read("permission set u").unwrap_err().starts_with("usage: lepus permission set"));
-        assert!(read("vhost add a b").unwrap_err().starts_with("usage"));
-        assert!(read("user").unwrap_err().contains("user set-tags"));
-    }
-
-    #[test]
-    fn every_order_has_help() {
-        for order in ORDERS {
-            let Command::Print(text) = read(&format!("{} --help", order.words)).unwrap() else {
-                panic!("{}", order.words)
-            };
-            assert!(text.contains(order.example), "{text}");
-            let Command::Print(top) = read("--help").unwrap() else { panic!() };
-            let first = order.words.split(' ').next().unwrap();
-            assert!(top.contains(&format!("lepus {first}")), "{top}");
-        }
-    }
-}
+mod tests;

@@ -45,6 +45,11 @@ impl Setting {
         format!("--{}", self.key.replace(['.', '_'], "-"))
     }
 
+    /// All flags of the setting, with their dashes.
+    pub fn flags(&self) -> impl Iterator<Item = String> + use<> {
+        [Some(self.flag()), self.short.map(str::to_owned)].into_iter().flatten()
+    }
+
     /// Whether `flag` (with its dashes) is one of the setting's flags.
     #[must_use]
     pub fn has_flag(&self, flag: &str) -> bool {

@@ -28,7 +28,7 @@ pub mod signal;
 pub mod store;
 pub mod topology;
 
-use command::{Command, OrderCall};
+use command::{Command, ConfigCommand, OrderCall};
 use lepus_perf::to_stderr;
 use std::ffi::OsString;
 use std::io::Write;
@@ -45,18 +45,34 @@ const WRONG_CALL: u8 = 2;
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command = match command::parse(words) {
         Ok(command) => command,
-        Err(text) => return wrong(&text),
+        Err(error) if error.use_stderr() => {
+            to_stderr(format_args!("{}", error.to_string().trim_end()));
+            return ExitCode::from(WRONG_CALL);
+        }
+        Err(help) => return print(&help.to_string()),
     };
     match command {
-        Command::Print(text) => print(&text),
-        Command::Perf(words) => lepus_perf::run(words.into_iter()),
-        Command::Experiment(words) => lepus_experiment::run(&words),
-        Command::Tune(words) => lepus_experiment::tune::run(&words),
-        Command::HashPassword(password) => match password::hash(password) {
+        Command::Perf { words } => lepus_perf::run(words.into_iter()),
+        Command::Experiment(words) => lepus_experiment::run(*words),
+        Command::Tune(words) => lepus_experiment::tune::run(*words),
+        Command::Completions { shell } => print(&command::completions(shell)),
+        Command::Man { all: Some(directory), .. } => match command::write_pages(&directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&format!("{}: {error}", directory.display())),
+        },
+        Command::Man { command, .. } => match command::page(&command) {
+            Ok(page) => print(&page),
+            Err(text) => wrong(&text),
+        },
+        Command::Version => print(concat!("lepus ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Config { instead: Some(ConfigCommand::Document), .. } => {
+            print(&config::document::markdown())
+        }
+        Command::HashPassword { password } => match password::hash(password) {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(text) => failed(&text),
         },
-        Command::ShowConfig(settings) => match settings.load() {
+        Command::Config { settings, .. } => match settings.load() {
             Ok(config) => print(&config.to_toml()),
             Err(text) => wrong(&text),
         },

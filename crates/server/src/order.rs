@@ -29,15 +29,15 @@ pub struct OrderOption {
     pub about: &'static str,
 }
 
-const VHOST: OrderOption = OrderOption { name: "vhost", about: "virtual host; / when left out" };
+const VHOST: OrderOption = OrderOption { name: "vhost", about: "Virtual host; / when left out" };
 const TAGS: OrderOption = OrderOption {
     name: "tags",
-    about: "tags separated by commas, such as administrator,monitoring",
+    about: "Tags separated by commas, such as administrator,monitoring",
 };
 /// Present in every order that sets a password.
 pub const PASSWORD: OrderOption = OrderOption {
     name: "password",
-    about: "the password; when left out it is read from standard input",
+    about: "The password; when left out it is read from standard input",
 };
 
 const fn order(
@@ -89,7 +89,7 @@ pub const ORDERS: &[Order] = &[
     order(
         "vhost add",
         &["name"],
-        &[OrderOption { name: "description", about: "text for people" }],
+        &[OrderOption { name: "description", about: "Text for people" }],
         "Adds a virtual host.",
         "vhost add orders",
     ),
@@ -163,32 +163,6 @@ pub fn find(words: &str) -> Option<&'static Order> {
     ORDERS.iter().find(|order| order.words == words)
 }
 
-impl Order {
-    /// How it is called: `user add <name> [--password <value>]`.
-    #[must_use]
-    pub fn usage(&self) -> String {
-        let mut out = self.words.to_owned();
-        for argument in self.arguments {
-            if argument.starts_with('[') {
-                out.push_str(&format!(" {argument}"));
-            } else {
-                out.push_str(&format!(" <{argument}>"));
-            }
-        }
-        for option in self.options {
-            out.push_str(&format!(" [--{} <value>]", option.name));
-        }
-        out
-    }
-
-    /// Arguments that must be given.
-    #[must_use]
-    pub fn required(&self) -> usize {
-        let optional = |name: &&&str| !name.starts_with('[');
-        self.arguments.iter().filter(optional).count()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,12 +173,6 @@ mod tests {
             assert!(ORDERS[index + 1..].iter().all(|other| other.words != order.words));
             assert!(order.example.starts_with(order.words), "{}", order.words);
             assert_eq!(order.password, order.options.contains(&PASSWORD), "{}", order.words);
-            let given = order.required();
-            assert!(order.arguments[given..].iter().all(|name| name.starts_with('[')));
         }
-        assert_eq!(
-            find("user add").unwrap().usage(),
-            "user add <name> [--password <value>] [--tags <value>]"
-        );
     }
 }

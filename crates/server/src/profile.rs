@@ -9,13 +9,13 @@ mod kernel;
 pub use broker::take;
 
 use crate::control;
-use crate::flags::{Settings, setting, value};
+use crate::flags::BrokerFlags;
+use clap::{Args, value_parser};
 use kernel::Perf;
 use lepus_flame::report::Report;
 use lepus_flame::{Profile, Recording, Symbols};
 use lepus_perf::to_stderr;
 use lepus_profile::RATE_MAX;
-use lexopt::prelude::{Long, Short};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,96 +27,37 @@ const SECONDS_MAX: u64 = 300;
 /// Samples per second of CPU time. A prime number: it does not fall in step with anything.
 const RATE_DEFAULT: u32 = 199;
 
-/// One call of `lepus profile`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// How long it is to take.
-    pub seconds: u64,
-    /// Samples per second of a thread's CPU time.
-    pub rate: u32,
-    /// Where the report goes.
-    pub out: Option<PathBuf>,
-    /// For finding the control socket.
-    pub settings: Settings,
-    /// The call, as it was written.
-    pub command: String,
-}
-
-/// The help of `lepus profile`.
-#[must_use]
-pub fn help() -> String {
-    format!(
-        "Shows where the running broker spends its CPU time: flame graphs of each shard and of all of it,
-by accumulated and by own time, with the phases of the duty cycle (poll, handle, flush, submit,
-write, spin, sleep), and the most expensive functions.
-
-usage: lepus profile [--seconds N] [--rate N] [--out DIR]
-
-  --seconds N    how long, 1 to {SECONDS_MAX}; {SECONDS_DEFAULT} when left out
-  --rate N       samples per second of CPU time, 1 to {RATE_MAX}; {RATE_DEFAULT} when left out
-  --out DIR      directory of the report; lepus-profile-TIME when left out
-
-The broker is found by --data-dir, --control-socket or --config. It samples its own threads by timers
-on their CPU clocks: that needs no root, no hardware counters and no other program, and costs a few
-microseconds per sample. Where perf is installed and allowed to, it adds frames inside the kernel.
-Threads that sleep are not seen; what was not seen is listed. One profile at a time.
-
+/// What stands behind the options in the help.
+const EXAMPLES: &str = "\
 Examples:
   lepus profile                                  ten seconds of the broker with data in ./data
   lepus profile --seconds 30 --out slow          longer; open slow/report.html in a browser
   lepus profile --data-dir /var/lib/lepus        the broker with its data there
-  lepus perf throughput & lepus profile          while it works
-"
-    )
-}
+  lepus perf throughput & lepus profile          while it works";
 
-/// Reads the words behind `lepus profile`; `Ok(None)` asks for the help.
+/// Shows where the running broker spends its CPU time
 ///
-/// # Errors
-/// The text for standard error.
-pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
-    const SETTINGS: [&str; 3] = ["data-dir", "data", "control-socket"];
-    let mut call = Call {
-        seconds: SECONDS_DEFAULT,
-        rate: RATE_DEFAULT,
-        out: None,
-        settings: Settings::default(),
-        command: "lepus profile".to_owned(),
-    };
-    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
-        match argument {
-            Short('h') | Long("help") => return Ok(None),
-            Long("seconds") => {
-                call.seconds = number("--seconds", &value(&mut parser)?)?;
-                check_seconds(call.seconds)?;
-            }
-            Long("rate") => {
-                let rate = number("--rate", &value(&mut parser)?)?;
-                let rate = u32::try_from(rate).ok().filter(|rate| (1..=RATE_MAX).contains(rate));
-                call.rate = rate.ok_or_else(|| format!("--rate: 1 to {RATE_MAX} can be had"))?;
-            }
-            Long("out" | "output") => call.out = Some(value(&mut parser)?.into()),
-            Short('c') | Long("config") => call.settings.config = Some(value(&mut parser)?),
-            Long(name) if SETTINGS.contains(&name) => {
-                let flag = format!("--{name}");
-                setting(flag, &mut parser, &mut call.settings)?;
-            }
-            other => return Err(format!("lepus profile: {}\n\n{}", other.unexpected(), help())),
-        }
-    }
-    call.command.push_str(&format!(" --seconds {} --rate {}", call.seconds, call.rate));
-    Ok(Some(call))
-}
-
-fn number(flag: &str, text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{flag}: `{text}` is no whole number"))
-}
-
-fn check_seconds(seconds: u64) -> Result<(), String> {
-    if (1..=SECONDS_MAX).contains(&seconds) {
-        return Ok(());
-    }
-    Err(format!("a profile takes 1 to {SECONDS_MAX} seconds, not {seconds}"))
+/// Flame graphs of each shard and of all of it, by accumulated and by own time, with the phases of the duty cycle (poll,
+/// handle, flush, submit, write, spin, sleep), and the most expensive functions.
+///
+/// The broker samples its own threads by timers on their CPU clocks: that needs no root, no hardware counters and no
+/// other program, and costs a few microseconds per sample. Where perf is installed and allowed to, it adds frames inside
+/// the kernel. Threads that sleep are not seen; what was not seen is listed. One profile at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Call {
+    /// How long it takes, from 1 to 300
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SECONDS_MAX), default_value_t = SECONDS_DEFAULT)]
+    pub seconds: u64,
+    /// Samples per second of CPU time, from 1 to 1000
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(RATE_MAX)), default_value_t = RATE_DEFAULT)]
+    pub rate: u32,
+    /// Directory of the report; lepus-profile-TIME when left out
+    #[arg(long, alias = "output", value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Where the broker is found.
+    #[command(flatten)]
+    pub broker: BrokerFlags,
 }
 
 /// Has the profile taken and writes its report; the text for standard output.
@@ -124,7 +65,8 @@ fn check_seconds(seconds: u64) -> Result<(), String> {
 /// # Errors
 /// The text for standard error.
 pub fn run(call: &Call) -> Result<String, String> {
-    let config = call.settings.clone().load()?;
+    let config = call.broker.settings().load()?;
+    let command = format!("lepus profile --seconds {} --rate {}", call.seconds, call.rate);
     let socket = config.control_socket();
     let status = control::ask(&socket, &json!({"order": "status"}));
     let process = status.map_err(|error| error.to_string())?["process_id"].as_u64();
@@ -148,7 +90,7 @@ pub fn run(call: &Call) -> Result<String, String> {
     let report = Report {
         recording: &recording,
         profile: &profile,
-        command: &call.command,
+        command: &command,
         kernel: kernel.as_ref().map_err(String::as_str),
     };
     report.write(&directory)?;
@@ -159,30 +101,32 @@ pub fn run(call: &Call) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Command, FromArgMatches};
 
-    fn read(words: &str) -> Result<Option<Call>, String> {
-        parse(lexopt::Parser::from_args(words.split_whitespace()))
+    fn read(words: &str) -> Result<Call, String> {
+        let command = Call::augment_args(Command::new("profile").no_binary_name(true));
+        let matches = command.try_get_matches_from(words.split_whitespace());
+        let call = matches.and_then(|matches| Call::from_arg_matches(&matches));
+        call.map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_call_is_read() {
-        let call = read("--seconds 3 --rate 500 --out x --data-dir d").unwrap().unwrap();
+        let call = read("--seconds 3 --rate 500 --out x --data d").unwrap();
         assert_eq!((call.seconds, call.rate), (3, 500));
         assert_eq!(call.out, Some(PathBuf::from("x")));
-        assert_eq!(call.settings.flags, [("--data-dir".to_owned(), "d".to_owned())]);
-        assert_eq!(call.command, "lepus profile --seconds 3 --rate 500");
-        let call = read("").unwrap().unwrap();
+        let settings = call.broker.settings();
+        assert_eq!(settings.flags, [("--data-dir".to_owned(), "d".to_owned())]);
+        let call = read("").unwrap();
         assert_eq!((call.seconds, call.rate), (SECONDS_DEFAULT, RATE_DEFAULT));
-        assert_eq!(read("--help").unwrap(), None);
-        assert!(help().contains("--seconds N"));
     }
 
     #[test]
     fn what_cannot_be_had_is_told() {
-        assert!(read("--seconds 0").unwrap_err().contains("1 to 300"));
-        assert!(read("--seconds 301").unwrap_err().contains("1 to 300"));
-        assert!(read("--seconds x").unwrap_err().contains("no whole number"));
-        assert!(read("--rate 5000").unwrap_err().contains("1 to 1000"));
+        assert!(read("--seconds 0").unwrap_err().contains("1..=300"));
+        assert!(read("--seconds 301").unwrap_err().contains("1..=300"));
+        assert!(read("--seconds x").unwrap_err().contains("--seconds <N>"));
+        assert!(read("--rate 5000").unwrap_err().contains("1..=1000"));
         assert!(read("--frequency 5").unwrap_err().contains("--frequency"));
         assert!(take(&json!({"seconds": 0})).unwrap_err().contains("1 to 300"));
         assert!(take(&json!({"seconds": 1, "rate": 1001})).unwrap_err().contains("1 to 1000"));

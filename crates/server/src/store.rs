@@ -10,181 +10,140 @@ mod open;
 mod orphans;
 mod repair;
 
-pub use orphans::Deed;
-
-use crate::config::nearest::nearest;
+use clap::{Args, Subcommand};
 use lepus_perf::to_stderr;
 use lepus_store::disk::{File, LogId};
 use lepus_store::inspect;
-use lexopt::prelude::{Long, Short, Value};
 use std::io::{BufWriter, Read, Write};
+use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Bytes of a root that say something.
 const ROOT_BYTES: u64 = 2 * inspect::ROOT_STRIDE_BYTES as u64;
 
-/// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Say what is there and what is damaged.
-    Check,
-    /// Print records.
-    Dump,
-    /// Cut damage out.
-    Repair,
-    /// List messages of queues that nobody knows, or do something with them.
-    Orphans,
-    /// List messages that cannot be read, or do something with them.
-    Damaged,
-}
-
-/// One call of `lepus store`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// What to do.
-    pub action: Action,
-    /// The data directory.
+/// Which files a call is about.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct Files {
+    /// The data directory
+    #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Only this log.
+    /// Only this log: 0 has the definitions, n + 1 the messages of shard n
+    #[arg(long, value_name = "N", value_parser = log)]
     pub log: Option<LogId>,
-    /// Only this segment's file.
-    pub segment: Option<u32>,
-    /// Where the repaired copy goes.
-    pub copy: Option<PathBuf>,
-    /// What becomes of orphaned or damaged messages.
-    pub deed: Deed,
 }
 
-const ACTIONS: [(&str, Action); 5] = [
-    ("check", Action::Check),
-    ("dump", Action::Dump),
-    ("repair", Action::Repair),
-    ("orphans", Action::Orphans),
-    ("damaged", Action::Damaged),
-];
+fn log(text: &str) -> Result<LogId, ParseIntError> {
+    text.parse().map(LogId)
+}
 
-/// The help of `lepus store`.
-#[must_use]
-pub fn help() -> String {
-    "Looks after the files in which the broker keeps messages and definitions.
+/// What becomes of orphaned or damaged messages, beside that they are listed.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct Deed {
+    /// Only messages of the queue that has, or had, this id
+    #[arg(long, value_name = "ID")]
+    pub queue: Option<u64>,
+    /// Writes them to a new file, or damaged ones into a directory
+    #[arg(long, value_name = "PATH")]
+    pub export: Option<PathBuf>,
+    /// Drops them; after the export, if there is one
+    #[arg(long)]
+    pub drop: bool,
+}
 
-usage: lepus store check DIR [--log N]                  says what is there and what is damaged
-       lepus store dump DIR [--log N] [--segment S]     prints every record, one a line
-       lepus store repair DIR [--log N] [--to COPY]     cuts damage out, so that the broker starts
-       lepus store orphans DIR [--log N] [--queue ID] [--export FILE] [--move-to VHOST/QUEUE | --drop]
-                                                        lists messages whose queue is not defined
-       lepus store damaged DIR [--log N] [--queue ID] [--export DIRECTORY] [--drop]
-                                                        lists messages that cannot be read
-
-DIR is the data directory. The definitions are log 0, the messages of shard n are in log n + 1.
-`check` and `dump` only read; of a running broker they may see a write that is not complete yet.
-`check` opens the logs as a start does and reads every message. It names what is damaged by file and
-offset, says whether a start is refused, and ends with 1 if something is damaged.
-
-`repair`, `orphans` and `damaged` work while no broker has the directory. With --to a repair leaves DIR as it is
-and repairs a copy; without, what is damaged is gone afterwards. What the disk does not give may be whole
-and is never dropped: then a repair without --to drops nothing of that log, `damaged --drop` only what is
-damaged, and both end with 1. A copy has zeros there.
-
-`orphans` lists messages of queues that the definitions do not have. --move-to puts them behind the
-messages of a queue, without the moments at which they were to expire; --export writes them to a new
-file, a JSON object a line, with properties (as in a content header) and body in base64; --drop drops
-them, after the export if there is one, and then only what was exported.
-
-`damaged` lists messages that are in a queue and cannot be read, each with its places in the files and
-what is wrong there, and segments in which a start met damage that no queue knows of. A broker gives
-such messages to nobody and keeps them, and those segments. --export writes the bytes of each place to
-a file of its own in a directory, and damaged.jsonl beside them, a JSON object a line for each message
-of a queue, and for each segment; no file is written over. --drop takes them out of their queues, and
-lets go of the segments, after the export if there is one, so that their room comes free. With --queue
-only messages of that queue are listed, exported or dropped.
-
+const EXAMPLES: &str = "\
 Examples:
   lepus store check /var/lib/lepus
   lepus store dump /var/lib/lepus --log 1 --segment 3 | grep 'queue 17'
   lepus store repair /var/lib/lepus --to /var/tmp/repaired
   lepus store orphans /var/lib/lepus --queue 17 --move-to //orders
-  lepus store damaged /var/lib/lepus --export /var/tmp/damaged --drop
-"
-    .to_owned()
-}
+  lepus store damaged /var/lib/lepus --export /var/tmp/damaged --drop";
 
-/// Reads the words behind `lepus store`; `Ok(None)` asks for the help.
-///
-/// # Errors
-/// The text for standard error.
-pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
-    let mut places: Vec<String> = Vec::new();
-    let (mut log, mut segment, mut copy) = (None, None, None);
-    let mut deed = Deed::default();
-    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
-        match argument {
-            Short('h') | Long("help") => return Ok(None),
-            Long("log") => log = Some(LogId(number(&mut parser, "--log")?)),
-            Long("segment") => segment = Some(number(&mut parser, "--segment")?),
-            Long("to") => copy = Some(PathBuf::from(word(&mut parser)?)),
-            Long("queue") => deed.queue = Some(number(&mut parser, "--queue")?),
-            Long("move-to") => deed.move_to = Some(word(&mut parser)?),
-            Long("export") => deed.export = Some(PathBuf::from(word(&mut parser)?)),
-            Long("drop") => deed.drop = true,
-            Value(word) => {
-                places.push(word.into_string().map_err(|_| "not valid text".to_owned())?);
-            }
-            other => return Err(format!("lepus store: {}", other.unexpected())),
-        }
-    }
-    let names = ACTIONS.iter().map(|(name, _)| *name);
-    let [action, directory] = places.as_slice() else {
-        let wrong = places.first().filter(|first| names.clone().all(|name| name != first.as_str()));
-        return Err(match wrong.and_then(|wrong| nearest(wrong, names)) {
-            Some(hint) => format!("did you mean `lepus store {hint} DIR`?"),
-            None => format!("which one, and where?\n\n{}", help()),
-        });
-    };
-    let found = ACTIONS.iter().find(|(name, _)| name == action);
-    let Some((_, action)) = found else {
-        let hint = nearest(action, names).unwrap_or("check");
-        return Err(format!(
-            "there is no command `store {action}`; did you mean `lepus store {hint}`?"
-        ));
-    };
-    if copy.is_some() && *action != Action::Repair {
-        return Err("--to belongs to `lepus store repair`".to_owned());
-    }
-    if deed.move_to.is_some() && *action != Action::Orphans {
-        return Err("--move-to belongs to `lepus store orphans`".to_owned());
-    }
-    if deed != Deed::default() && !matches!(action, Action::Orphans | Action::Damaged) {
-        let text = "--queue, --export and --drop belong to `lepus store orphans` and `damaged`";
-        return Err(text.to_owned());
-    }
-    if deed.move_to.is_some() && deed.drop {
-        return Err("--move-to and --drop are two different things: give one".to_owned());
-    }
-    let directory = PathBuf::from(directory);
-    Ok(Some(Call { action: *action, directory, log, segment, copy, deed }))
-}
-
-fn word(parser: &mut lexopt::Parser) -> Result<String, String> {
-    let word = parser.value().map_err(|error| error.to_string())?;
-    word.into_string().map_err(|_| "not valid text".to_owned())
-}
-
-fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser, name: &str) -> Result<T, String> {
-    word(parser)?.parse().map_err(|_| format!("{name} takes a number"))
+/// One call of `lepus store`.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Call {
+    /// Says what is there and what is damaged
+    ///
+    /// It only reads; of a running broker it may see a write that is not complete yet. It opens the logs as a start does
+    /// and reads every message, names what is damaged by file and offset, says whether a start is refused, and ends
+    /// with 1 if something is damaged.
+    Check {
+        /// Which.
+        #[command(flatten)]
+        files: Files,
+    },
+    /// Prints every record, one a line
+    ///
+    /// It only reads; of a running broker it may see a write that is not complete yet.
+    Dump {
+        /// Which.
+        #[command(flatten)]
+        files: Files,
+        /// Only this segment's file
+        #[arg(long, value_name = "S")]
+        segment: Option<u32>,
+    },
+    /// Cuts damage out, so that the broker starts
+    ///
+    /// It works while no broker has the directory. What is damaged is gone afterwards. What the disk does not give may be
+    /// whole and is never dropped: then a repair without --to drops nothing of that log and ends with 1. A copy has
+    /// zeros there.
+    Repair {
+        /// Which.
+        #[command(flatten)]
+        files: Files,
+        /// Leaves DIR as it is and repairs a copy here
+        #[arg(long = "to", value_name = "COPY")]
+        copy: Option<PathBuf>,
+    },
+    /// Lists messages whose queue is not defined
+    ///
+    /// It works while no broker has the directory. --export writes a JSON object a line, with properties (as in a content
+    /// header) and body in base64; --drop after it drops only what was exported.
+    Orphans {
+        /// Which.
+        #[command(flatten)]
+        files: Files,
+        /// What becomes of them.
+        #[command(flatten)]
+        deed: Deed,
+        /// Puts them behind the messages of this queue, without the moments at which they were to expire
+        #[arg(long, value_name = "VHOST/QUEUE", conflicts_with = "drop")]
+        move_to: Option<String>,
+    },
+    /// Lists messages that cannot be read
+    ///
+    /// It works while no broker has the directory. Listed are messages that are in a queue, each with its places in the
+    /// files and what is wrong there, and segments in which a start met damage that no queue knows of. A broker gives such
+    /// messages to nobody and keeps them, and those segments.
+    ///
+    /// --export writes the bytes of each place to a file of its own, and damaged.jsonl beside them, a JSON object a
+    /// line for each message of a queue, and for each segment; no file is written over. --drop takes them out of their
+    /// queues, and lets go of the segments, so that their room comes free; what only the disk does not give stays, and it
+    /// ends with 1.
+    Damaged {
+        /// Which.
+        #[command(flatten)]
+        files: Files,
+        /// What becomes of them.
+        #[command(flatten)]
+        deed: Deed,
+    },
 }
 
 /// Carries the call out. 1 if something is damaged or cannot be read.
 #[must_use]
 pub fn run(call: &Call) -> ExitCode {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let done = match call.action {
-        Action::Check => check::check(call, &mut out),
-        Action::Dump => dump::dump(call, &mut out),
-        Action::Repair => repair::repair(call, &mut out),
-        Action::Orphans => orphans::orphans(call, &mut out),
-        Action::Damaged => damaged::damaged(call, &mut out),
+    let done = match call {
+        Call::Check { files } => check::check(files, &mut out),
+        Call::Dump { files, segment } => dump::dump(files, *segment, &mut out),
+        Call::Repair { files, copy } => repair::repair(files, copy.as_deref(), &mut out),
+        Call::Orphans { files, deed, move_to } => {
+            orphans::orphans(files, deed, move_to.as_deref(), &mut out)
+        }
+        Call::Damaged { files, deed } => damaged::damaged(files, deed, &mut out),
     };
     let done = done.and_then(|is_good| out.flush().map(|()| is_good).map_err(Failure::Output));
     match done {

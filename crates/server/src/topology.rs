@@ -7,103 +7,75 @@ pub use standpoint::Standpoint;
 
 use crate::config::Config;
 use crate::control::{self, ControlError};
-use crate::flags::{Settings, setting, value};
+use crate::flags::{BrokerFlags, Settings};
 use crate::placement::{disk_bytes, place};
+use clap::Args;
 use lepus_topology::report::{self, Report};
 use lepus_topology::{Machine, description, source};
-use lexopt::prelude::{Long, Short};
 
-/// How the report is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// Lines for a terminal.
-    #[default]
-    Text,
-    /// One object.
-    Json,
-    /// A picture.
-    Svg,
-    /// The machine alone, as `--from` reads it.
-    Toml,
-}
-
-/// One call of `lepus topology`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Call {
-    /// A machine that is not this one: a file, an example's name or a synthetic form.
-    pub from: Option<String>,
-    /// How it is printed.
-    pub format: Format,
-    /// Why each shard is where it is.
-    pub explain: bool,
-    /// Whether a plan was asked for, and not the running broker.
-    pub plans: bool,
-    /// Settings that decide about the plan, and where the broker is found.
-    pub settings: Settings,
-}
-
-/// The help of `lepus topology`.
-#[must_use]
-pub fn help() -> String {
+/// What stands behind the options in the help.
+fn examples() -> String {
     format!(
-        "Shows the machine: packages, cores, caches, memory nodes, network cards and disks, and what of it
-this program may use; with where each shard, its memory, its log and the cards are, for a running
-broker, or where they would be.
-
-usage: lepus topology [--from MACHINE] [--plan POLICY] [--explain] [--json | --svg | --toml]
-
-  --from MACHINE   another machine: a file saved by `lstopo FILE.xml` or `lepus topology --toml`, an
-                   example ({}), or hwloc's synthetic form
-  --plan POLICY    plans with this placement: {}
-  --shards N       with so many shards; one per CPU when left out
-  --explain        says why each shard is where it is
-  --json           one object for programs
-  --svg            a picture
-  --toml           the machine alone, as --from reads it
-
-Without --from and --plan the running broker is asked, found by --data-dir, --control-socket or
---config; when none runs, the configuration's placement is planned.
+        "Without --from and --plan the running broker is asked; when none runs, the configuration's placement is planned.
+MACHINE may be one of the examples {}.
+POLICY is a value of the setting `placement`: {}
 
 Examples:
   lepus topology                                     this machine, and the broker on it
   lepus topology --plan nodes=!0 --explain           a placement, and why
   lepus topology --from artemis --plan spread --shards 8
-  lepus topology --from 'pack:2 numa:2 core:6 pu:2' --svg > machine.svg
-",
+  lepus topology --from 'pack:2 numa:2 core:6 pu:2' --svg > machine.svg",
         source::EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
         lepus_topology::POLICIES_ACCEPTED
     )
 }
 
-/// Reads the words behind `lepus topology`; `Ok(None)` asks for the help.
+/// Shows the machine, where shards would be, and where they are
 ///
-/// # Errors
-/// The text for standard error.
-pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
-    const SETTINGS: [&str; 5] = ["shards", "data-dir", "data", "control-socket", "pin"];
-    let mut call = Call::default();
-    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
-        match argument {
-            Short('h') | Long("help") => return Ok(None),
-            Long("from") => call.from = Some(value(&mut parser)?),
-            Long("plan" | "placement") => {
-                call.plans = true;
-                call.settings.flags.push(("--placement".to_owned(), value(&mut parser)?));
-            }
-            Long("explain") => call.explain = true,
-            Long("json") => call.format = Format::Json,
-            Long("svg") => call.format = Format::Svg,
-            Long("toml") => call.format = Format::Toml,
-            Short('c') | Long("config") => call.settings.config = Some(value(&mut parser)?),
-            Long(name) if SETTINGS.contains(&name) => {
-                call.plans |= name == "shards";
-                let flag = format!("--{name}");
-                setting(flag, &mut parser, &mut call.settings)?;
-            }
-            other => return Err(format!("lepus topology: {}\n\n{}", other.unexpected(), help())),
-        }
+/// Packages, cores, caches, memory nodes, network cards and disks, and what of it this program may use; with where each shard,
+/// its memory, its log and the cards are, for a running broker, or where they would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(after_help = examples())]
+pub struct Call {
+    /// Another machine: a file saved by `lstopo FILE.xml` or `lepus topology --toml`, an example's name, or hwloc's synthetic
+    /// form
+    #[arg(long, value_name = "MACHINE", allow_hyphen_values = true)]
+    pub from: Option<String>,
+    /// Plans with this placement
+    #[arg(long, alias = "placement", value_name = "POLICY", allow_hyphen_values = true)]
+    pub plan: Option<String>,
+    /// Plans with so many shards; one per CPU when left out
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub shards: Option<String>,
+    /// Whether shards are bound to CPUs, as the setting says
+    #[arg(long, value_name = "VALUE", num_args = 0..=1, default_missing_value = "true")]
+    pub pin: Option<String>,
+    /// Says why each shard is where it is
+    #[arg(long)]
+    pub explain: bool,
+    /// Prints one object for programs
+    #[arg(long, overrides_with_all = ["svg", "toml"])]
+    pub json: bool,
+    /// Prints a picture
+    #[arg(long, overrides_with_all = ["json", "toml"])]
+    pub svg: bool,
+    /// Prints the machine alone, as --from reads it
+    #[arg(long, overrides_with_all = ["json", "svg"])]
+    pub toml: bool,
+    /// Where the broker is found.
+    #[command(flatten)]
+    pub broker: BrokerFlags,
+}
+
+impl Call {
+    /// Settings that decide about the plan, and where the broker is found.
+    fn settings(&self) -> Settings {
+        let mut settings = self.broker.settings();
+        let flags = [("--placement", &self.plan), ("--shards", &self.shards), ("--pin", &self.pin)];
+        let given = |(flag, text): (&str, &Option<String>)| Some((flag.to_owned(), text.clone()?));
+        settings.flags.extend(flags.into_iter().filter_map(given));
+        settings
     }
-    Ok(Some(call))
 }
 
 /// The report that the call asks for.
@@ -111,8 +83,9 @@ pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
 /// # Errors
 /// The text for standard error.
 pub fn run(call: &Call) -> Result<String, String> {
-    let config = call.settings.clone().load()?;
-    let report = match (&call.from, call.plans) {
+    let config = call.settings().load()?;
+    let plans = call.plan.is_some() || call.shards.is_some();
+    let report = match (&call.from, plans) {
         (Some(from), _) => planned(&config, source::from_file(from)?, None)?,
         (None, false) => match control::ask(&config.control_socket(), &standpoint::request()) {
             Ok(answer) => standpoint::read(&answer)?,
@@ -122,11 +95,11 @@ pub fn run(call: &Call) -> Result<String, String> {
         (None, true) => here(&config)?,
     };
     let report = Report { explain: call.explain, ..report };
-    Ok(match call.format {
-        Format::Text => report::text(&report),
-        Format::Json => format!("{:#}\n", report::json(&report)),
-        Format::Svg => report::svg(&report),
-        Format::Toml => description::write(&report.machine),
+    Ok(match call {
+        Call { json: true, .. } => format!("{:#}\n", report::json(&report)),
+        Call { svg: true, .. } => report::svg(&report),
+        Call { toml: true, .. } => description::write(&report.machine),
+        _ => report::text(&report),
     })
 }
 
@@ -148,10 +121,15 @@ fn planned(config: &Config, machine: Machine, disk_bytes: Option<u64>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Command, FromArgMatches};
 
     fn call(words: &str) -> Call {
-        let words = words.split_whitespace();
-        parse(lexopt::Parser::from_args(words)).unwrap().unwrap()
+        read(words.split_whitespace()).unwrap()
+    }
+
+    fn read<'a>(words: impl Iterator<Item = &'a str>) -> Result<Call, clap::Error> {
+        let command = Call::augment_args(Command::new("topology").no_binary_name(true));
+        Call::from_arg_matches(&command.try_get_matches_from(words)?)
     }
 
     #[test]
@@ -178,6 +156,7 @@ mod tests {
         assert!(error.contains("one-per-core"), "{error}");
         let error = run(&call("--from artemis --plan cpus=99")).unwrap_err();
         assert!(error.contains("those that may be are 0-23"), "{error}");
-        assert!(parse(lexopt::Parser::from_args(["--frm"])).unwrap_err().contains("--frm"));
+        let error = read(["--frm"].into_iter()).unwrap_err().to_string();
+        assert!(error.contains("'--from'"), "{error}");
     }
 }

@@ -8,17 +8,18 @@ mod many_queues;
 mod row;
 mod visit;
 
-pub use endurance::Plan as EndurancePlan;
 pub use endurance::run as endure;
+pub use endurance::{Plan as EndurancePlan, Words as EnduranceWords};
 pub use floor::{append, echo, null_persister};
 pub use many_queues::seed;
 
-use crate::bench::arguments::Arguments;
 use crate::bench::measure::Load;
 use crate::bench::place::{Place, choose};
 use crate::bench::sheet::Sheet;
+use crate::bench::words::List;
 use crate::disk;
 use crate::subject::Kind;
+use clap::Args;
 use figures::{Line, render};
 use row::ROWS;
 use serde_json::{Value, json};
@@ -29,6 +30,23 @@ use std::time::Duration;
 
 const TITLE: &str = "Backlogs on disk, filled, restarted and drained";
 const ASKS: &str = "What does a backlog cost: time, CPU, memory, bytes written and read?";
+
+/// What the command line says.
+#[derive(Clone, Debug, Args)]
+pub struct Words {
+    /// Rows; all when left out
+    #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
+    rows: List,
+    /// Brokers; lepus, rabbitmq and lavinmq when left out
+    #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
+    brokers: List,
+    /// By how much counts of messages and queues are multiplied
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Seconds that one load may take
+    #[arg(long, default_value_t = 900)]
+    patience: u64,
+}
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -50,19 +68,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Takes what the command line says.
+    /// What the command line says, to be measured there.
     ///
     /// # Errors
-    /// When a value is not of its kind, or names nothing.
-    pub fn read(
-        arguments: &mut Arguments,
+    /// When it names nothing.
+    pub fn new(
+        words: Words,
         (place, load, results): (Place, Load, PathBuf),
     ) -> Result<Plan, String> {
         let plan = Plan {
-            rows: arguments.take_list("rows")?,
-            brokers: arguments.take_list("brokers")?,
-            scale: arguments.take("scale", 1.0)?,
-            patience: Duration::from_secs(arguments.take("patience", 900)?),
+            rows: words.rows.0,
+            brokers: words.brokers.0,
+            scale: words.scale,
+            patience: Duration::from_secs(words.patience),
             place,
             load,
             results,

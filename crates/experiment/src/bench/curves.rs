@@ -6,13 +6,15 @@
 mod load;
 mod rows;
 
-use crate::bench::arguments::Arguments;
+use crate::bench::measure;
 use crate::bench::place::{Place, choose};
 use crate::bench::sheet::Sheet;
+use crate::bench::words::List;
 use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use crate::report::{Block, Table, plot};
 use crate::statistics::median;
 use crate::subject::Kind;
+use clap::Args;
 use load::Load;
 use rows::{CURVES, Curve};
 use serde_json::{Value, json};
@@ -22,6 +24,23 @@ use std::path::PathBuf;
 
 /// Who is compared, in this order.
 const KINDS: [Kind; 3] = [Kind::Lepus, Kind::LavinMq, Kind::RabbitMq];
+
+/// What the command line says.
+#[derive(Clone, Debug, Args)]
+pub struct Words {
+    /// Curves; all when left out
+    #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
+    curves: List,
+    /// Brokers; lepus, rabbitmq and lavinmq when left out
+    #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
+    brokers: List,
+    /// The largest size
+    #[arg(long, default_value_t = 100_000)]
+    largest: u64,
+    /// How often each broker has its turn
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -56,23 +75,21 @@ struct Point {
 }
 
 impl Plan {
-    /// Takes what the command line says.
+    /// What the command line says, to be measured there.
     ///
     /// # Errors
-    /// When a value is not of its kind, or names nothing.
-    pub fn read(
-        arguments: &mut Arguments,
-        place: Place,
-        load_core: usize,
-        results: PathBuf,
+    /// When it names nothing.
+    pub fn new(
+        words: Words,
+        (place, load, results): (Place, measure::Load, PathBuf),
     ) -> Result<Plan, String> {
         let plan = Plan {
-            curves: arguments.take_list("curves")?,
-            brokers: arguments.take_list("brokers")?,
-            largest: arguments.take("largest", 100_000)?,
-            rounds: arguments.take("rounds", 3)?,
+            curves: words.curves.0,
+            brokers: words.brokers.0,
+            largest: words.largest,
+            rounds: words.rounds,
             place,
-            load_core,
+            load_core: load.core,
             results,
         };
         for name in &plan.curves {

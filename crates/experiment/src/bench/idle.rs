@@ -4,9 +4,9 @@
 //! Memory is the growth of the resident set over many objects of one kind, divided by their number;
 //! it holds whatever the allocator and the tables add.
 
-use crate::bench::arguments::Arguments;
 use crate::bench::place::Place;
 use crate::subject::{Kind, Subject};
+use clap::Args;
 use lepus_amqp::method::{exchange, queue};
 use lepus_probe::Client;
 use lepus_probe::procfs::Reading;
@@ -19,27 +19,20 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 100;
 
 /// How many of each there are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Crowd {
+    /// Connections
+    #[arg(long, default_value_t = 1000)]
     connections: usize,
+    /// Channels of a connection
+    #[arg(long, default_value_t = 10)]
     channels: u16,
+    /// Queues, and bindings
+    #[arg(long, default_value_t = 10_000)]
     queues: usize,
-    seconds: u64,
-}
-
-impl Crowd {
-    /// Takes what the command line says.
-    ///
-    /// # Errors
-    /// When a value is not a number.
-    pub fn read(arguments: &mut Arguments) -> Result<Crowd, String> {
-        Ok(Crowd {
-            connections: arguments.take("connections", 1000)?,
-            channels: arguments.take("channels", 10)?,
-            queues: arguments.take("queues", 10_000)?,
-            seconds: arguments.take("idle", 30)?,
-        })
-    }
+    /// Seconds without a word
+    #[arg(long, default_value_t = 30)]
+    idle: u64,
 }
 
 /// Measures and prints.
@@ -76,7 +69,7 @@ pub fn run(plan: Crowd, place: &Place) -> io::Result<()> {
     bind(&mut first, "amq.topic", "idle", plan.queues)?;
     probe.take("binding to a topic exchange", plan.queues)?;
     connections.push(first);
-    let crowded = idle(&subject, &mut connections, plan.seconds)?;
+    let crowded = idle(&subject, &mut connections, plan.idle)?;
     println!("idle without clients: {alone}");
     println!("idle with all that:   {crowded}");
     Ok(())

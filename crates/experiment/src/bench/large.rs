@@ -1,9 +1,9 @@
 //! What one large message costs when many consumers get it and read slowly: the broker's memory at
 //! its peak, and what stays of it.
 
-use crate::bench::arguments::Arguments;
 use crate::bench::place::Place;
 use crate::subject::{Kind, Subject};
+use clap::Args;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
@@ -19,23 +19,14 @@ const SIP_BYTES: usize = 1024 * 1024;
 const REST: Duration = Duration::from_millis(5);
 
 /// How much of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Args)]
 pub struct LargeMessage {
+    /// Consumers, each of which gets it
+    #[arg(long, default_value_t = 8)]
     consumers: usize,
+    /// Its length
+    #[arg(long, default_value_t = 128)]
     mib: usize,
-}
-
-impl LargeMessage {
-    /// Takes what the command line says.
-    ///
-    /// # Errors
-    /// When a value is not a number.
-    pub fn read(arguments: &mut Arguments) -> Result<LargeMessage, String> {
-        Ok(LargeMessage {
-            consumers: arguments.take("consumers", 8)?,
-            mib: arguments.take("mib", 128)?,
-        })
-    }
 }
 
 /// Measures and prints.

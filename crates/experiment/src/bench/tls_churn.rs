@@ -1,9 +1,9 @@
 //! What TLS costs the others: clients that come and go over TLS while one client measures its round
 //! trips, and the memory of TLS connections that stay.
 
-use crate::bench::arguments::Arguments;
 use crate::bench::place::Place;
 use crate::subject::{Kind, Subject, free_port};
+use clap::Args;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::EMPTY;
@@ -25,25 +25,17 @@ const QUIET: Duration = Duration::from_secs(3);
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// How much of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Churn {
+    /// Connections that come and go
+    #[arg(long, default_value_t = 2000)]
     connects: usize,
+    /// Clients that make them, at once
+    #[arg(long, default_value_t = 4)]
     clients: usize,
-    idle: usize,
-}
-
-impl Churn {
-    /// Takes what the command line says.
-    ///
-    /// # Errors
-    /// When a value is not a number.
-    pub fn read(arguments: &mut Arguments) -> Result<Churn, String> {
-        Ok(Churn {
-            connects: arguments.take("connects", 2000)?,
-            clients: arguments.take("clients", 4)?,
-            idle: arguments.take("staying", 500)?,
-        })
-    }
+    /// Connections that are there all the time and say nothing
+    #[arg(long, default_value_t = 500)]
+    staying: usize,
 }
 
 /// Measures and prints.
@@ -65,9 +57,9 @@ pub fn run(plan: Churn, place: &Place) -> io::Result<()> {
 
     let before = subject.settled_bytes()?;
     let staying: Vec<Client<Stream>> =
-        (0..plan.idle).map(|_| connect(&config, address)).collect::<io::Result<_>>()?;
-    let each = subject.settled_bytes()?.saturating_sub(before) / plan.idle.max(1) as u64;
-    println!("{} TLS connections that stay: {each} bytes each", plan.idle);
+        (0..plan.staying).map(|_| connect(&config, address)).collect::<io::Result<_>>()?;
+    let each = subject.settled_bytes()?.saturating_sub(before) / plan.staying.max(1) as u64;
+    println!("{} TLS connections that stay: {each} bytes each", plan.staying);
 
     let mut prober = Prober::open(&subject)?;
     let quiet = Instant::now() + QUIET;

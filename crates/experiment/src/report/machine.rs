@@ -44,40 +44,15 @@ fn value<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
 /// `2026-11-22 06:41:15 UTC`.
 #[must_use]
 pub fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hours, minutes) = (seconds / 3_600 % 24, seconds / 60 % 60);
-    format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
+    // A clock that stands before 1970 says nothing better.
+    let text = humantime::format_rfc3339_seconds(time.max(UNIX_EPOCH)).to_string();
+    text.replace('T', " ").replace('Z', " UTC")
 }
 
 /// The time as it stands in names of files: `2026-11-22-06-41-15`.
 #[must_use]
 pub fn file_time(time: SystemTime) -> String {
-    let text = utc(time);
-    let digits = |c: char| if c.is_ascii_digit() { c } else { '-' };
-    text.trim_end_matches(" UTC").chars().map(digits).collect()
-}
-
-/// Year, month and day of a number of days since 1970.
-fn civil(mut days: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
+    utc(time).trim_end_matches(" UTC").replace([' ', ':'], "-")
 }
 
 #[cfg(test)]

@@ -303,7 +303,7 @@ fn mixed(first: Option<Latency>, second: Option<&Latency>) -> Option<Latency> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::call::{self, Call};
+    use super::super::call::tests::read_words;
     use super::*;
     use crate::workload::Interval;
 
@@ -322,8 +322,7 @@ mod tests {
 
     #[test]
     fn every_tester_warms_up_before_what_counts() {
-        let given = ["--warm-up=7.5", "--seconds=3", "--load=loop -x 2"].map(str::to_owned);
-        let Ok(Call::Run(plan)) = call::read(&given, "/bin/lepus".into(), "now") else { panic!() };
+        let plan = read_words(&["--warm-up=7.5", "--seconds=3", "--load=loop -x 2"]).unwrap();
         let warm = ["loop", "-x", "2", "--warm-up", "7.5"];
         assert_eq!(words(&plan, 1), warm);
         assert_eq!(words(&plan, 2)[..warm.len()], warm);

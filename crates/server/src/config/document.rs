@@ -1,4 +1,4 @@
-//! The table as documentation: `docs/configuration.md` and the help of `lepus serve`.
+//! The table as documentation: `docs/configuration.md`, and what the help of `lepus serve` says of each setting.
 
 use super::{SECTIONS, SETTINGS, Setting};
 
@@ -45,25 +45,19 @@ pub fn markdown() -> String {
     out
 }
 
-/// The settings as they stand in the help of `lepus serve`, at most `width` columns wide.
+/// What the help of `lepus serve` says of a setting.
 #[must_use]
-pub fn help(width: usize) -> String {
-    let mut out = String::new();
-    for (section, title) in SECTIONS {
-        out.push_str(&format!("\n{title}:\n"));
-        for setting in SETTINGS.iter().filter(|one| one.section() == *section) {
-            let short = setting.short.map_or(String::new(), |short| format!(", {short}"));
-            out.push_str(&format!("  {}{short} <VALUE>\n", setting.flag()));
-            let text = format!(
-                "{} [default: {}] [{}]",
-                setting.help,
-                default(setting, ""),
-                setting.kind.accepted()
-            );
-            wrap(&text, 10, width, &mut out);
-        }
-    }
-    out
+pub fn summary(setting: &Setting) -> String {
+    let short = setting.short.map_or(String::new(), |short| format!(" [also: {short}]"));
+    let (default, accepted) = (default(setting, ""), setting.kind.accepted());
+    format!("{}{short} [default: {default}] [{accepted}]", setting.help)
+}
+
+/// What the section of a setting is about.
+#[must_use]
+pub fn title(setting: &Setting) -> &'static str {
+    let section = SECTIONS.iter().find(|(section, _)| *section == setting.section());
+    section.map_or("General", |(_, title)| *title)
 }
 
 fn default(setting: &Setting, mark: &str) -> String {
@@ -73,40 +67,9 @@ fn default(setting: &Setting, mark: &str) -> String {
     }
 }
 
-fn wrap(text: &str, indent: usize, width: usize, out: &mut String) {
-    let mut column = 0;
-    for word in text.split(' ') {
-        if column > 0 && column + 1 + word.len() > width {
-            out.push('\n');
-            column = 0;
-        }
-        if column == 0 {
-            out.push_str(&" ".repeat(indent));
-            column = indent;
-        } else {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += word.len();
-    }
-    out.push('\n');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_help_names_every_flag_within_its_width() {
-        let help = help(90);
-        for setting in SETTINGS {
-            assert!(help.contains(&setting.flag()), "{}", setting.key);
-        }
-        for line in help.lines() {
-            assert!(line.len() <= 90, "{line}");
-        }
-    }
 
     #[test]
     fn the_page_in_the_repository_is_this_table() {

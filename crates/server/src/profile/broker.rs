@@ -5,7 +5,7 @@ use lepus_profile::{Sample, Session};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-use super::{RATE_DEFAULT, SECONDS_DEFAULT, check_seconds};
+use super::{RATE_DEFAULT, SECONDS_DEFAULT, SECONDS_MAX};
 
 /// How often samples are taken out; there is room for several hundred.
 const DRAIN: Duration = Duration::from_millis(20);
@@ -17,7 +17,9 @@ const DRAIN: Duration = Duration::from_millis(20);
 /// Text for the operator: another profile is under way, a limit is passed, the system refuses.
 pub fn take(request: &Value) -> Result<Value, String> {
     let seconds = request["seconds"].as_u64().unwrap_or(SECONDS_DEFAULT);
-    check_seconds(seconds)?;
+    if !(1..=SECONDS_MAX).contains(&seconds) {
+        return Err(format!("a profile takes 1 to {SECONDS_MAX} seconds, not {seconds}"));
+    }
     let rate = request["rate"].as_u64().unwrap_or(u64::from(RATE_DEFAULT));
     let rate = u32::try_from(rate).map_err(|_| "rate: too large".to_owned())?;
     let failed = |error: std::io::Error| format!("the process cannot read itself: {error}");

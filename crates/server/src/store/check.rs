@@ -3,7 +3,7 @@
 
 use super::drive::{Drive, SEE_TO_DISK};
 use super::known::Known;
-use super::{Call, Failure, LogFiles, ROOT_BYTES, logs, read};
+use super::{Failure, Files, LogFiles, ROOT_BYTES, logs, read};
 use crate::data_dir::DataDir;
 use crate::definitions;
 use crate::shard_logs::unusable;
@@ -60,31 +60,31 @@ impl Findings {
 }
 
 /// Checks the logs of a directory. Whether all is well.
-pub(super) fn check(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
-    let wanted = logs(&call.directory, call.log)?;
-    if DataDir::is_held(&call.directory) {
+pub(super) fn check(files: &Files, out: &mut impl Write) -> Result<bool, Failure> {
+    let wanted = logs(&files.directory, files.log)?;
+    if DataDir::is_held(&files.directory) {
         writeln!(
             out,
             "note: a broker uses the directory; what it is writing now may look damaged here"
         )?;
     }
-    let known = Known::look(&call.directory)?;
+    let known = Known::look(&files.directory)?;
     let has_definitions = wanted.iter().any(|log| log.id == LOG);
     let mut places = 0;
     for log in wanted {
         let mut findings = Findings::default();
-        let (root, checkpoint) = state(&call.directory, &log, &mut findings)?;
+        let (root, checkpoint) = state(&files.directory, &log, &mut findings)?;
         summary(&log, root, checkpoint.as_ref(), out)?;
         match log.id {
-            LOG => check_definitions(&call.directory, &known, &mut findings),
-            _ => check_messages(&call.directory, &log, &known, &mut findings, out)?,
+            LOG => check_definitions(&files.directory, &known, &mut findings),
+            _ => check_messages(&files.directory, &log, &known, &mut findings, out)?,
         }
         places += findings.write(out)?;
     }
-    if call.log.is_none() && !has_definitions {
+    if files.log.is_none() && !has_definitions {
         let mut findings = Findings::default();
         writeln!(out, "{LOG}: it is missing")?;
-        check_definitions(&call.directory, &known, &mut findings);
+        check_definitions(&files.directory, &known, &mut findings);
         places += findings.write(out)?;
     }
     match places {

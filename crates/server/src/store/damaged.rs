@@ -6,7 +6,7 @@ mod place;
 use super::drive::{Drive, Look, SEE_TO_DISK};
 use super::known::Known;
 use super::open::{Open, create, parent};
-use super::{Call, Deed, Failure, logs};
+use super::{Deed, Failure, Files, logs};
 use crate::data_dir::DataDir;
 use lepus_base::Position;
 use lepus_broker::definitions::LOG;
@@ -59,16 +59,17 @@ impl Found {
 }
 
 /// Lists the damaged messages of a directory, and does with them what the call says.
-pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
-    let wanted = logs(&call.directory, call.log)?;
-    let _held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
-    let known = Known::look(&call.directory)?;
-    let mut export = call.deed.export.as_deref().map(Export::create).transpose()?;
+pub(super) fn damaged(files: &Files, deed: &Deed, out: &mut impl Write) -> Result<bool, Failure> {
+    let wanted = logs(&files.directory, files.log)?;
+    let _held =
+        DataDir::open(&files.directory).map_err(|error| Failure::Text(error.to_string()))?;
+    let known = Known::look(&files.directory)?;
+    let mut export = deed.export.as_deref().map(Export::create).transpose()?;
     let (mut found, mut kept) = (Vec::new(), 0);
     for log in wanted.iter().filter(|log| log.id != LOG) {
-        let mut look = Open::look(&call.directory, log)?;
-        let damaged = all(&mut look, &known, &call.deed)?;
-        let mut places = Places::new(&call.directory, look.store.keys());
+        let mut look = Open::look(&files.directory, log)?;
+        let damaged = all(&mut look, &known, deed)?;
+        let mut places = Places::new(&files.directory, look.store.keys());
         for message in &damaged {
             let parts = places.of(&look.store, &message.entry)?;
             list(log.id, &known, message, &parts, out)?;
@@ -78,7 +79,7 @@ pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure
         }
         let mut segments = Vec::new();
         // Whose the messages in them were cannot be told for certain.
-        if call.deed.queue.is_none() {
+        if deed.queue.is_none() {
             segments = look.store.damaged_segments();
         }
         let starts: BTreeSet<Position> = damaged
@@ -115,8 +116,8 @@ pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure
         export.finish()?;
         writeln!(out, "exported to {}", directory.display())?;
     }
-    match call.deed.drop {
-        true => drop_found(&call.directory, &found, out),
+    match deed.drop {
+        true => drop_found(&files.directory, &found, out),
         false => Ok(true),
     }
 }

@@ -1,6 +1,6 @@
 //! `lepus store dump`: every record of a log, one a line.
 
-use super::{Call, Failure, ROOT_BYTES, logs, read};
+use super::{Failure, Files, ROOT_BYTES, logs, read};
 use lepus_store::disk::File;
 use lepus_store::inspect::{self, Content, MessagePart, Part, SEGMENT_BYTES_MAX};
 use lepus_store::place::{generation, offset};
@@ -14,16 +14,20 @@ const PREVIEW_BYTES: usize = 40;
 const SHOWN_MAX: usize = 8;
 
 /// Prints the records of the logs, segments in their order.
-pub(super) fn dump(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
-    for log in logs(&call.directory, call.log)? {
+pub(super) fn dump(
+    files: &Files,
+    only: Option<u32>,
+    out: &mut impl Write,
+) -> Result<bool, Failure> {
+    for log in logs(&files.directory, files.log)? {
         let root = File::Root(log.id);
         let root =
-            if log.has(root) { read(&call.directory, root, ROOT_BYTES)? } else { Vec::new() };
+            if log.has(root) { read(&files.directory, root, ROOT_BYTES)? } else { Vec::new() };
         let keys = Keys::of_root(log.id, &root);
-        let wanted = log.segments().filter(|slot| call.segment.is_none_or(|only| only == *slot));
+        let wanted = log.segments().filter(|slot| only.is_none_or(|only| only == *slot));
         let mut order = Vec::new();
         for slot in wanted {
-            let bytes = read(&call.directory, File::Segment(log.id, slot), SEGMENT_BYTES_MAX)?;
+            let bytes = read(&files.directory, File::Segment(log.id, slot), SEGMENT_BYTES_MAX)?;
             order.push((slot, inspect::segment(keys, &bytes, |_| ())));
         }
         order.sort_by_key(|(slot, report)| (report.generation, *slot));
@@ -41,7 +45,7 @@ pub(super) fn dump(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
             segment(
                 keys,
                 slot,
-                &read(&call.directory, File::Segment(log.id, slot), SEGMENT_BYTES_MAX)?,
+                &read(&files.directory, File::Segment(log.id, slot), SEGMENT_BYTES_MAX)?,
                 out,
             )?;
         }

@@ -4,7 +4,7 @@
 use super::drive::{CYCLES_MAX, Drive, Look};
 use super::known::Known;
 use super::open::{Open, create, parent, unreadable};
-use super::{Call, Failure, logs};
+use super::{Deed, Failure, Files, logs};
 use crate::data_dir::DataDir;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,24 +19,12 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes that are copied before those that were copied are dropped where they were.
 const STEP_BYTES: usize = 4 << 20;
 /// The same in messages.
 const STEP_MESSAGES: usize = 4096;
-/// What is to be done with orphaned or damaged messages, beside listing them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deed {
-    /// Only messages of the queue that had this id.
-    pub queue: Option<u64>,
-    /// Virtual host and queue to move them to, with a slash between.
-    pub move_to: Option<String>,
-    /// The file to export them to; a directory for damaged ones.
-    pub export: Option<PathBuf>,
-    /// They are dropped; after the export, if there is one.
-    pub drop: bool,
-}
 
 /// The orphans of a log: lanes, ordered by queue.
 type Orphans = Vec<(Lane, LaneSlot)>;
@@ -49,18 +37,23 @@ struct Target<'a> {
 }
 
 /// Lists the orphans of a directory, and does with them what the call says.
-pub(super) fn orphans(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
-    let wanted = logs(&call.directory, call.log)?;
-    let _held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
-    let known = Known::look(&call.directory)?;
+pub(super) fn orphans(
+    files: &Files,
+    deed: &Deed,
+    move_to: Option<&str>,
+    out: &mut impl Write,
+) -> Result<bool, Failure> {
+    let wanted = logs(&files.directory, files.log)?;
+    let _held =
+        DataDir::open(&files.directory).map_err(|error| Failure::Text(error.to_string()))?;
+    let known = Known::look(&files.directory)?;
     let (directory, deleted) = match &known {
         Known::Read { directory, deleted } => (directory, deleted),
         Known::Unreadable { text, .. } => {
             return Err(Failure::Text(format!("whose the messages are cannot be said: {text}")));
         }
     };
-    let deed = &call.deed;
-    let target = deed.move_to.as_deref().map(|place| target(directory, place)).transpose()?;
+    let target = move_to.map(|place| target(directory, place)).transpose()?;
     let mut export = deed.export.as_deref().map(create).transpose()?;
     let mut found = 0;
     for log in wanted.iter().filter(|log| log.id != LOG) {
@@ -68,7 +61,7 @@ pub(super) fn orphans(call: &Call, out: &mut impl Write) -> Result<bool, Failure
             standing(directory, deleted, log.id, queue) == Standing::Orphaned
                 && deed.queue.is_none_or(|wanted| wanted == queue.0)
         };
-        let mut look = Open::look(&call.directory, log)?;
+        let mut look = Open::look(&files.directory, log)?;
         let orphans: Orphans = Drive::lanes(&look.store);
         let orphans: Orphans = orphans
             .into_iter()
@@ -90,9 +83,9 @@ pub(super) fn orphans(call: &Call, out: &mut impl Write) -> Result<bool, Failure
         }
         drop(look);
         if let Some(target) = target {
-            move_all(&call.directory, log.id, &is_wanted, target, out)?;
+            move_all(&files.directory, log.id, &is_wanted, target, out)?;
         } else if deed.drop {
-            drop_all(&call.directory, log.id, &is_wanted, &kept, out)?;
+            drop_all(&files.directory, log.id, &is_wanted, &kept, out)?;
         }
     }
     if found == 0 {

@@ -4,7 +4,7 @@
 mod definitions;
 
 use super::drive::{Drive, Look, SEE_TO_DISK, Tally};
-use super::{Call, Failure, LogFiles, logs};
+use super::{Failure, Files, LogFiles, logs};
 use crate::data_dir::DataDir;
 use crate::random;
 use lepus_base::QueueId;
@@ -51,23 +51,27 @@ impl Losses {
 }
 
 /// Repairs the logs of a directory, or a copy.
-pub(super) fn repair(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
+pub(super) fn repair(
+    files: &Files,
+    copy: Option<&Path>,
+    out: &mut impl Write,
+) -> Result<bool, Failure> {
     // Says no before anything is made.
-    let found = logs(&call.directory, call.log)?;
-    let held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
-    let (directory, _held) = match &call.copy {
+    let found = logs(&files.directory, files.log)?;
+    let held = DataDir::open(&files.directory).map_err(|error| Failure::Text(error.to_string()))?;
+    let (directory, _held) = match copy {
         Some(copy) => {
-            copy_all(&call.directory, copy)?;
+            copy_all(&files.directory, copy)?;
             let other = DataDir::open(copy).map_err(|error| Failure::Text(error.to_string()))?;
-            (copy.as_path(), (held, Some(other)))
+            (copy, (held, Some(other)))
         }
         None => {
             to_stderr(format_args!(
                 "lepus: what is damaged in {} is gone after this; with --to COPY a copy is \
                  repaired instead",
-                call.directory.display()
+                files.directory.display()
             ));
-            (call.directory.as_path(), (held, None))
+            (files.directory.as_path(), (held, None))
         }
     };
     let mut is_done = true;

@@ -1,8 +1,9 @@
 //! The binary's command line, without a running broker.
 
 use crate::running::lepus;
+use lepus_probe::Scratch;
 use std::io::Write;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 fn output(words: &[&str]) -> Output {
     lepus(words).output().unwrap()
@@ -26,23 +27,33 @@ fn help_teaches_by_example() {
     assert!(serve.contains("--limits-body-bytes-max <VALUE>"), "{serve}");
     assert_eq!(serve, text(&output(&["help", "serve"]).stdout));
     let user = text(&output(&["user", "add", "--help"]).stdout);
-    assert!(user.contains("usage: lepus user add <name>"), "{user}");
+    assert!(user.contains("Usage: lepus user add [OPTIONS] <name>"), "{user}");
+    assert!(user.contains("Example: lepus user add shop"), "{user}");
+    let perf = text(&output(&["help", "perf"]).stdout);
+    assert_eq!(perf, text(&output(&["perf", "--help"]).stdout));
+    let experiment = text(&output(&["help", "experiment"]).stdout);
+    assert_eq!(experiment, text(&output(&["experiment"]).stdout));
+    assert!(experiment.contains("five field reports"), "{experiment}");
 }
 
 #[test]
 fn the_version_is_one_line() {
-    let version = text(&output(&["--version"]).stdout);
-    assert_eq!(version, format!("lepus {}\n", env!("CARGO_PKG_VERSION")));
+    for word in ["--version", "-V", "version"] {
+        let version = text(&output(&[word]).stdout);
+        assert_eq!(version, format!("lepus {}\n", env!("CARGO_PKG_VERSION")));
+    }
 }
 
 #[test]
 fn a_wrong_call_ends_with_2_and_a_hint() {
     for (words, hint) in [
-        (&["srve"][..], "did you mean `lepus serve`?"),
-        (&["serve", "--shrads", "2"], "did you mean --shards?"),
-        (&["user", "lst"], "did you mean `lepus user list`?"),
-        (&["user"], "lepus user set-password"),
-        (&["vhost", "add"], "usage: lepus vhost add <name>"),
+        (&["srve"][..], "a similar subcommand exists: 'serve'"),
+        (&["serve", "--shrads", "2"], "a similar argument exists: '--shards'"),
+        (&["user", "lst"], "a similar subcommand exists: 'list'"),
+        (&["user"], "set-password"),
+        (&["vhost", "add"], "Usage: lepus vhost add <name>"),
+        (&["completions", "bsh"], "a similar value exists: 'bash'"),
+        (&["man", "srve"], "there is no command `srve`"),
     ] {
         let output = output(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -50,6 +61,24 @@ fn a_wrong_call_ends_with_2_and_a_hint() {
         assert!(complaint.contains(hint), "{complaint}");
         assert!(output.stdout.is_empty());
     }
+}
+
+/// Bash reads the script, and completes with it.
+#[test]
+fn shells_and_man_read_what_is_written_for_them() {
+    let script = text(&output(&["completions", "bash"]).stdout);
+    let asks = format!(
+        "{script}\nCOMP_WORDS=(lepus user set-p); COMP_CWORD=2; _lepus lepus set-p user\necho ${{COMPREPLY[@]}}"
+    );
+    let bash = Command::new("bash").args(["-c", &asks]).output().unwrap();
+    assert_eq!(text(&bash.stdout), "set-password\n", "{}", text(&bash.stderr));
+    let man = text(&output(&["man", "user", "add"]).stdout);
+    assert!(man.contains(".TH lepus-user-add 1"), "{man}");
+    let directory = Scratch::new("man");
+    let all = ["man", "--all", directory.path().to_str().unwrap()];
+    assert!(output(&all).status.success());
+    assert_eq!(std::fs::read_to_string(directory.path().join("lepus-user-add.1")).unwrap(), man);
+    assert_eq!(output(&["man", "--all", "/does/not/exist"]).status.code(), Some(1));
 }
 
 #[test]

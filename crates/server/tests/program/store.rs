@@ -283,13 +283,13 @@ fn a_dump_shows_nothing_of_what_definitions_say() {
 #[test]
 fn a_wrong_call_says_what_would_be_right() {
     for (words, hint) in [
-        (&["chekc", "data"][..], "did you mean `lepus store check`?"),
-        (&["check"], "usage: lepus store check DIR"),
-        (&["dump", "data", "--log", "x"], "--log takes a number"),
-        (&["check", "data", "--to", "b"], "--to belongs to `lepus store repair`"),
-        (&["check", "data", "--drop"], "belong to `lepus store orphans` and `damaged`"),
-        (&["damaged", "data", "--move-to", "v/q"], "--move-to belongs to `lepus store orphans`"),
-        (&["orphans", "data", "--drop", "--move-to", "v/q"], "give one"),
+        (&["chekc", "data"][..], "a similar subcommand exists: 'check'"),
+        (&["check"], "Usage: lepus store check <DIR>"),
+        (&["dump", "data", "--log", "x"], "invalid value 'x' for '--log <N>'"),
+        (&["check", "data", "--to", "b"], "unexpected argument '--to'"),
+        (&["check", "data", "--drop"], "unexpected argument '--drop'"),
+        (&["damaged", "data", "--move-to", "v/q"], "unexpected argument '--move-to'"),
+        (&["orphans", "data", "--drop", "--move-to", "v/q"], "cannot be used with"),
     ] {
         let output = store(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");

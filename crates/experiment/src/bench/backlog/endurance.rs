@@ -3,11 +3,11 @@
 use super::Plan as BacklogPlan;
 use super::row::tester;
 use super::visit::Visit;
-use crate::bench::arguments::Arguments;
 use crate::bench::measure::Load;
 use crate::bench::place::Place;
 use crate::bench::workload::{Said, Tester};
 use crate::subject::Kind;
+use clap::Args;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -15,6 +15,26 @@ use std::time::Duration;
 
 const QUEUE: &str = "backlog";
 const BODY_BYTES: u64 = 1_024;
+
+/// What the command line says.
+#[derive(Clone, Debug, Args)]
+pub struct Words {
+    /// Seconds that it goes on
+    #[arg(long, default_value_t = 600)]
+    endure: u64,
+    /// Megabytes of messages that lie there all the time
+    #[arg(long, default_value_t = 5_000)]
+    backlog_mb: u64,
+    /// Memory that lepus may use
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    budget: String,
+    /// Messages per second
+    #[arg(long, default_value_t = 30_000)]
+    rate: u64,
+    /// The broker
+    #[arg(long, default_value = "lepus")]
+    broker: String,
+}
 
 /// How long, and how much.
 #[derive(Clone, Debug)]
@@ -28,23 +48,21 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Takes what the command line says.
+    /// What the command line says, to be measured there.
     ///
     /// # Errors
-    /// When a value is not of its kind.
-    pub fn read(
-        arguments: &mut Arguments,
+    /// When there is no such broker.
+    pub fn new(
+        words: Words,
         (place, load, results): (Place, Load, PathBuf),
     ) -> Result<Plan, String> {
-        let seconds = arguments.take("endure", 600)?;
-        let kind: String = arguments.take("broker", "lepus".to_owned())?;
-        let kind = Kind::find(&kind);
+        let seconds = words.endure;
         Ok(Plan {
             seconds,
-            backlog_mb: arguments.take("backlog-mb", 5_000)?,
-            budget: arguments.take("budget", "512MiB".to_owned())?,
-            rate: arguments.take("rate", 30_000)?,
-            kind: kind.ok_or("there is no such broker")?,
+            backlog_mb: words.backlog_mb,
+            budget: words.budget,
+            rate: words.rate,
+            kind: Kind::find(&words.broker).ok_or("there is no such broker")?,
             backlog: BacklogPlan {
                 rows: Vec::new(),
                 brokers: Vec::new(),

@@ -1,0 +1,116 @@
+use super::*;
+use crate::order::ORDERS;
+use clap::CommandFactory;
+
+fn read(words: &str) -> Result<Command, String> {
+    let words = words.split_whitespace().map(OsString::from);
+    parse(words).map_err(|error| error.to_string())
+}
+
+fn settings(words: &str) -> Settings {
+    match read(words) {
+        Ok(Command::Serve(settings)) => settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_commands_are_well_formed() {
+    Words::command().debug_assert();
+}
+
+#[test]
+fn serve_takes_every_setting_as_a_flag() {
+    let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let words = "serve -c f.toml --shards 2 --limits-frame-max=8192 --economy --pin false --port 1 \
+                 --pin=true --shards 3 --default-password -x";
+    let read = settings(words);
+    assert_eq!(read.config.as_deref(), Some("f.toml"));
+    assert_eq!(
+        read.flags,
+        [
+            own("--shards", "2"),
+            own("--limits-frame-max", "8192"),
+            own("--economy", "true"),
+            own("--pin", "false"),
+            own("--port", "1"),
+            own("--pin", "true"),
+            own("--shards", "3"),
+            own("--default-password", "-x"),
+        ]
+    );
+}
+
+#[test]
+fn a_wrong_flag_or_word_names_the_nearest() {
+    for (words, hint) in [
+        ("serve --shrads 2", "a similar argument exists: '--shards'"),
+        ("srve", "a similar subcommand exists: 'serve'"),
+        ("user ad x", "'add'"),
+        ("user add x --tag y", "a similar argument exists: '--tags'"),
+        ("frobnicate", "unrecognized subcommand 'frobnicate'"),
+        ("serve now", "unexpected argument 'now'"),
+        ("serve --shards", "'--shards <VALUE>'"),
+    ] {
+        let text = read(words).unwrap_err();
+        assert!(text.contains(hint), "{words}: {text}");
+    }
+}
+
+#[test]
+fn an_order_fills_its_places() {
+    for line in [
+        "permission set u ^a .* --vhost v .* --json --data-dir d",
+        "permission --json --data d set --vhost=w u ^a .* .* --vhost v",
+    ] {
+        let Command::Order(call) = read(line).unwrap() else { panic!("no order") };
+        assert_eq!(call.order.words, "permission set");
+        let own = |name: &'static str, value: &str| (name, value.to_owned());
+        assert_eq!(
+            call.values,
+            [
+                own("vhost", "v"),
+                own("user", "u"),
+                own("configure", "^a"),
+                own("write", ".*"),
+                own("read", ".*"),
+            ]
+        );
+        assert!(call.json);
+        assert_eq!(call.settings.flags, [("--data-dir".to_owned(), "d".to_owned())]);
+    }
+    assert!(read("permission set u").unwrap_err().contains("Usage: lepus permission set"));
+    assert!(read("vhost add a b").unwrap_err().contains("Usage: lepus vhost add"));
+    assert!(read("user").unwrap_err().contains("set-tags"));
+    let Command::Order(call) = read("user set-tags u").unwrap() else { panic!("no order") };
+    assert_eq!(call.values, [("name", "u".to_owned())]);
+}
+
+#[test]
+fn every_order_has_help() {
+    let top = read("--help").unwrap_err();
+    for order in ORDERS {
+        let text = read(&format!("{} --help", order.words)).unwrap_err();
+        assert!(text.contains(order.example), "{text}");
+        assert_eq!(text, read(&format!("help {}", order.words)).unwrap_err());
+        let first = order.words.split(' ').next().unwrap();
+        assert!(top.contains(&format!("\n  {first}")), "{top}");
+    }
+}
+
+#[test]
+fn other_programs_learn_every_command() {
+    let scripts = [Shell::Bash, Shell::Zsh, Shell::Fish].map(completions);
+    for setting in crate::config::SETTINGS {
+        let name = setting.flag().trim_start_matches('-').to_owned();
+        assert!(scripts.iter().all(|script| script.contains(&name)), "{name}");
+        assert!(page(&["serve".to_owned()]).unwrap().contains(&name.replace('-', "\\-")), "{name}");
+    }
+    for order in ORDERS {
+        let words: Vec<String> = order.words.split(' ').map(str::to_owned).collect();
+        let page = page(&words).unwrap();
+        let name = format!("lepus-{}", words.join("-")).replace('-', "\\-");
+        assert!(page.contains(&name), "{page}");
+    }
+    assert!(page(&["srve".to_owned()]).unwrap_err().contains("`srve`"));
+}
