@@ -3,18 +3,10 @@
 use std::fmt::Write;
 
 use super::LoginFrom;
-
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const OCTETS: u8 = 0x04;
-/// `[0] EXPLICIT`, the version of a certificate.
-const VERSION: u8 = 0xa0;
-/// `[3] EXPLICIT`, the extensions of a certificate.
-const EXTENSIONS: u8 = 0xa3;
-const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
-/// The extension with alternative names.
-const ALTERNATIVE_NAMES: [u8; 3] = [0x55, 29, 17];
+use x509_parser::asn1_rs::{Any, FromDer, Tag};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::oid_registry::OID_X509_COMMON_NAME;
 
 /// Who a certificate speaks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,24 +16,21 @@ pub struct Subject {
     /// The whole name, most specific part first: `CN=worker,O=Lepus,C=DE` (RFC 4514). What is not
     /// printable ASCII is written in hexadecimal numbers.
     pub name: String,
-    /// Other names: the kind's tag, and the name.
-    alternatives: Vec<(u8, String)>,
+    /// Other names, and what they are.
+    alternatives: Vec<(LoginFrom, String)>,
 }
 
 impl Subject {
     /// The name of the user that the certificate speaks for, if it has one.
     #[must_use]
     pub fn login_name(&self, from: LoginFrom) -> Option<String> {
-        let alternative = |kind: u8| {
-            let found = self.alternatives.iter().find(|(tag, _)| *tag == kind);
-            found.map(|(_, name)| name.clone())
-        };
         let name = match from {
             LoginFrom::DistinguishedName => Some(self.name.clone()),
             LoginFrom::CommonName => Some(self.common_names.join(",")),
-            LoginFrom::MailAddress => alternative(0x81),
-            LoginFrom::DnsName => alternative(0x82),
-            LoginFrom::Uri => alternative(0x86),
+            kind => {
+                let found = self.alternatives.iter().find(|(known, _)| *known == kind);
+                found.map(|(_, name)| name.clone())
+            }
         };
         name.filter(|name| !name.is_empty())
     }
@@ -51,33 +40,19 @@ impl Subject {
 /// is not checked here.
 #[must_use]
 pub fn parse_subject(certificate: &[u8]) -> Option<Subject> {
-    let mut outer = Reader(certificate);
-    let mut certificate = Reader(outer.expect(SEQUENCE)?);
-    let mut body = Reader(certificate.expect(SEQUENCE)?);
-    let (tag, _) = body.next()?;
-    if tag == VERSION {
-        body.next()?; // serial number
-    }
-    body.expect(SEQUENCE)?; // signature algorithm
-    body.expect(SEQUENCE)?; // issuer
-    body.expect(SEQUENCE)?; // validity
-    let mut names = Reader(body.expect(SEQUENCE)?);
-    let mut parts = Vec::new();
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let mut subject = Subject::default();
-    while !names.0.is_empty() {
-        let mut set = Reader(names.expect(SET)?);
+    let mut parts = Vec::new();
+    for set in certificate.subject().iter_rdn() {
         let mut part = String::new();
-        while !set.0.is_empty() {
-            let mut pair = Reader(set.expect(SEQUENCE)?);
-            let kind = pair.expect(OBJECT_IDENTIFIER)?;
-            let (tag, bytes) = pair.next()?;
-            let text = decode_text(tag, bytes)?;
+        for pair in set.iter() {
+            let text = decode_text(pair.attr_value())?;
             if !part.is_empty() {
                 part.push('+');
             }
-            let _ = write!(part, "{}=", attribute(kind));
+            let _ = write!(part, "{}=", attribute(&pair.attr_type().to_id_string()));
             escape(&text, &mut part);
-            if kind == COMMON_NAME {
+            if *pair.attr_type() == OID_X509_COMMON_NAME {
                 subject.common_names.push(text);
             }
         }
@@ -85,129 +60,59 @@ pub fn parse_subject(certificate: &[u8]) -> Option<Subject> {
     }
     parts.reverse();
     subject.name = parts.join(",");
-    body.expect(SEQUENCE)?; // public key
-    while !body.0.is_empty() {
-        let (tag, content) = body.next()?;
-        if tag == EXTENSIONS {
-            subject.alternatives = alternatives(content)?;
-        }
+    if let Some(names) = certificate.subject_alternative_name().ok()? {
+        // Those that are text; addresses and the like are not names of users.
+        let names = names.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::RFC822Name(text) => Some((LoginFrom::MailAddress, (*text).to_owned())),
+            GeneralName::DNSName(text) => Some((LoginFrom::DnsName, (*text).to_owned())),
+            GeneralName::URI(text) => Some((LoginFrom::Uri, (*text).to_owned())),
+            _ => None,
+        });
+        subject.alternatives = names.collect();
     }
     Some(subject)
 }
 
-fn alternatives(extensions: &[u8]) -> Option<Vec<(u8, String)>> {
-    let mut extensions = Reader(Reader(extensions).expect(SEQUENCE)?);
-    let mut found = Vec::new();
-    while !extensions.0.is_empty() {
-        let mut extension = Reader(extensions.expect(SEQUENCE)?);
-        if extension.expect(OBJECT_IDENTIFIER)? != ALTERNATIVE_NAMES {
-            continue;
-        }
-        // A word on whether it is critical may come first.
-        let value = loop {
-            match extension.next()? {
-                (OCTETS, value) => break value,
-                _ => continue,
-            }
-        };
-        let mut names = Reader(Reader(value).expect(SEQUENCE)?);
-        while !names.0.is_empty() {
-            let (tag, bytes) = names.next()?;
-            // Those that are text; addresses and the like are not names of users.
-            if let Ok(text) = String::from_utf8(bytes.to_vec()) {
-                found.push((tag, text));
-            }
-        }
-    }
-    Some(found)
-}
-
-/// Elements of tag, length and content.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&first, mut rest) = rest.split_first()?;
-        let mut length = usize::from(first & 0x7f);
-        if first & 0x80 != 0 {
-            // A longer length, in so many bytes. Lengths beyond 32 bits are not certificates.
-            if length > 4 {
-                return None;
-            }
-            let (digits, behind) = rest.split_at_checked(length)?;
-            length = digits.iter().fold(0, |sum, &digit| sum << 8 | usize::from(digit));
-            rest = behind;
-        }
-        let (content, behind) = rest.split_at_checked(length)?;
-        self.0 = behind;
-        Some((tag, content))
-    }
-
-    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
-        self.next().and_then(|(found, content)| (found == tag).then_some(content))
-    }
-}
-
-fn decode_text(tag: u8, bytes: &[u8]) -> Option<String> {
-    match tag {
-        // BMPString: 16-bit characters.
-        0x1e => {
-            let units = bytes.chunks(2).map(|pair| match pair {
+fn decode_text(value: &Any<'_>) -> Option<String> {
+    match value.tag() {
+        // 16-bit characters.
+        Tag::BmpString => {
+            let units = value.data.chunks(2).map(|pair| match pair {
                 [high, low] => u16::from_be_bytes([*high, *low]),
                 _ => 0xfffd,
             });
             char::decode_utf16(units).collect::<Result<_, _>>().ok()
         }
-        // UTF8String, PrintableString, IA5String; TeletexString as Latin-1.
-        0x0c | 0x13 | 0x16 => String::from_utf8(bytes.to_vec()).ok(),
-        _ => Some(bytes.iter().map(|&byte| char::from(byte)).collect()),
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => {
+            String::from_utf8(value.data.to_vec()).ok()
+        }
+        // TeletexString as Latin-1.
+        _ => Some(value.data.iter().map(|&byte| char::from(byte)).collect()),
     }
 }
 
 /// The short name of an attribute, or its number in dots.
-fn attribute(kind: &[u8]) -> String {
-    const MAIL: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
-    const UID: [u8; 10] = [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1];
-    const DC: [u8; 10] = [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25];
-    let name = match kind {
-        [0x55, 4, 3] => "CN",
-        [0x55, 4, 4] => "SN",
-        [0x55, 4, 5] => "SERIALNUMBER",
-        [0x55, 4, 6] => "C",
-        [0x55, 4, 7] => "L",
-        [0x55, 4, 8] => "ST",
-        [0x55, 4, 9] => "STREET",
-        [0x55, 4, 10] => "O",
-        [0x55, 4, 11] => "OU",
-        [0x55, 4, 12] => "TITLE",
-        [0x55, 4, 42] => "GIVENNAME",
-        [0x55, 4, 43] => "INITIALS",
-        [0x55, 4, 44] => "GENERATIONQUALIFIER",
-        [0x55, 4, 65] => "PSEUDONYM",
-        kind if *kind == MAIL => "EMAILADDRESS",
-        kind if *kind == UID => "UID",
-        kind if *kind == DC => "DC",
-        _ => return dotted(kind),
-    };
-    name.to_owned()
-}
-
-fn dotted(kind: &[u8]) -> String {
-    let mut text = String::new();
-    let mut arc = 0u64;
-    for (index, &byte) in kind.iter().enumerate() {
-        if index == 0 {
-            let _ = write!(text, "{}.{}", byte / 40, byte % 40);
-            continue;
-        }
-        arc = arc << 7 | u64::from(byte & 0x7f);
-        if byte & 0x80 == 0 {
-            let _ = write!(text, ".{arc}");
-            arc = 0;
-        }
+fn attribute(number: &str) -> &str {
+    match number {
+        "2.5.4.3" => "CN",
+        "2.5.4.4" => "SN",
+        "2.5.4.5" => "SERIALNUMBER",
+        "2.5.4.6" => "C",
+        "2.5.4.7" => "L",
+        "2.5.4.8" => "ST",
+        "2.5.4.9" => "STREET",
+        "2.5.4.10" => "O",
+        "2.5.4.11" => "OU",
+        "2.5.4.12" => "TITLE",
+        "2.5.4.42" => "GIVENNAME",
+        "2.5.4.43" => "INITIALS",
+        "2.5.4.44" => "GENERATIONQUALIFIER",
+        "2.5.4.65" => "PSEUDONYM",
+        "1.2.840.113549.1.9.1" => "EMAILADDRESS",
+        "0.9.2342.19200300.100.1.1" => "UID",
+        "0.9.2342.19200300.100.1.25" => "DC",
+        number => number,
     }
-    text
 }
 
 /// RFC 4514, section 2.4, with everything but printable ASCII as the numbers of its bytes in UTF-8.
@@ -232,7 +137,7 @@ fn escape(text: &str, into: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, DnType, KeyPair};
+    use rcgen::{CertificateParams, DnType, DnValue, KeyPair};
 
     fn certificate(parts: &[(DnType, &str)]) -> Vec<u8> {
         let mut params = CertificateParams::default();
@@ -300,9 +205,23 @@ mod tests {
     }
 
     #[test]
-    fn unknown_attributes_keep_their_number() {
-        assert_eq!(dotted(&[0x55, 4, 0x81, 0x00]), "2.5.4.128");
-        assert_eq!(attribute(&[0x55, 4, 99]), "2.5.4.99");
+    fn every_form_of_text_is_read() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let wide = "wörker€".try_into().unwrap();
+        params.distinguished_name.push(DnType::CommonName, DnValue::BmpString(wide));
+        let old = "old".try_into().unwrap();
+        params.distinguished_name.push(DnType::OrganizationName, DnValue::TeletexString(old));
+        let number = DnType::CustomDnType(vec![2, 5, 4, 99]);
+        params.distinguished_name.push(number, "x");
+        let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        let subject = parse_subject(&der).unwrap();
+        assert_eq!(subject.common_names, ["wörker€"]);
+        assert_eq!(subject.name, "2.5.4.99=x,O=old,CN=w\\C3\\B6rker\\E2\\82\\AC");
+    }
+
+    #[test]
+    fn what_means_something_in_a_name_is_escaped() {
         let mut text = String::new();
         escape("#a+b ", &mut text);
         assert_eq!(text, "\\#a\\+b\\ ");
