@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use object::elf::PF_X;
 use object::{Object, ObjectSection, ObjectSegment};
+use serde::{Deserialize, Serialize};
 
 /// What names a file, whatever became of its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct FileId {
     /// The device.
     pub device: u64,
@@ -34,11 +35,12 @@ impl From<&Metadata> for FileId {
 }
 
 /// A file with code, as it is mapped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Module {
     /// Its path, or `[vdso]`.
     pub path: String,
     /// The addresses of its code.
+    #[serde(flatten)]
     pub range: Range<u64>,
     /// What to take away from an address to get the one that the file itself speaks of.
     pub bias: u64,

@@ -1,23 +1,26 @@
 //! What travels from the sampled process to whoever reads the profile.
 
 use lepus_profile::Group;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::maps::{FileId, Module};
+use crate::maps::Module;
 
 /// A sampled thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Thread {
     /// Its name.
     pub name: String,
     /// What it is for.
+    #[serde(flatten, with = "GroupForm")]
     pub group: Group,
     /// Its CPU time while the profile was taken, in nanoseconds.
     pub cpu_nanos: Option<u64>,
 }
 
 /// Equal stacks.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(from = "StackForm", into = "StackForm")]
 pub struct Stack {
     /// Index of the thread.
     pub thread: usize,
@@ -32,7 +35,7 @@ pub struct Stack {
 }
 
 /// A profile in addresses.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Recording {
     /// The version of the sampled program.
     pub version: String,
@@ -66,124 +69,49 @@ impl Recording {
     /// As JSON: [`Recording::from_json`] reads it.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let thread = |thread: &Thread| {
-            let (group, shard) = match thread.group {
-                Group::Shard(shard) => ("shard", json!(shard)),
-                Group::Files => ("files", Value::Null),
-                Group::Service => ("service", Value::Null),
-            };
-            json!({"name": thread.name, "group": group, "shard": shard, "cpu_nanos": thread.cpu_nanos})
-        };
-        let module = |module: &Module| {
-            let file = module.file.map(|file| json!([file.device, file.inode, file.length]));
-            json!({
-                "path": module.path,
-                "start": module.range.start,
-                "end": module.range.end,
-                "bias": module.bias,
-                "file": file,
-            })
-        };
-        let stack = |stack: &Stack| {
-            json!([stack.thread, stack.phase, stack.is_in_kernel, stack.ticks, stack.frames])
-        };
-        json!({
-            "version": self.version,
-            "process": self.process,
-            "rate": self.rate,
-            "seconds": self.seconds,
-            "threads": self.threads.iter().map(thread).collect::<Vec<_>>(),
-            "unsampled": self.unsampled,
-            "modules": self.modules.iter().map(module).collect::<Vec<_>>(),
-            "addresses": self.addresses,
-            "stacks": self.stacks.iter().map(stack).collect::<Vec<_>>(),
-            "samples": self.samples,
-            "dropped": self.dropped,
-            "cut": self.cut,
-            "overflow": self.overflow,
-        })
+        // Nothing of it is a map whose keys are no texts.
+        serde_json::to_value(self).unwrap_or_default()
     }
 
     /// Reads what [`Recording::to_json`] wrote.
     ///
     /// # Errors
-    /// The name of what is missing or wrong.
+    /// Where it is wrong, and what was expected there.
     pub fn from_json(value: &Value) -> Result<Recording, String> {
-        let number = |key: &'static str| value[key].as_u64().ok_or_else(|| wrong(key));
-        Ok(Recording {
-            version: value["version"].as_str().ok_or_else(|| wrong("version"))?.to_owned(),
-            process: u32::try_from(number("process")?).map_err(|_| wrong("process"))?,
-            rate: u32::try_from(number("rate")?).map_err(|_| wrong("rate"))?,
-            seconds: value["seconds"].as_f64().ok_or_else(|| wrong("seconds"))?,
-            threads: list(value, "threads", read_thread)?,
-            unsampled: list(value, "unsampled", |value| {
-                Some((value[0].as_str()?.to_owned(), value[1].as_u64()?))
-            })?,
-            modules: list(value, "modules", read_module)?,
-            addresses: list(value, "addresses", Value::as_u64)?,
-            stacks: list(value, "stacks", read_stack)?,
-            samples: number("samples")?,
-            dropped: number("dropped")?,
-            cut: number("cut")?,
-            overflow: number("overflow")?,
-        })
+        serde_path_to_error::deserialize(value)
+            .map_err(|error| format!("the recording cannot be read: {error}"))
     }
 }
 
-fn wrong(key: &str) -> String {
-    format!("the recording's {key} cannot be read")
+/// [`Group`] beside the name of its thread: `"group": "shard", "shard": 3`.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Group", tag = "group", content = "shard", rename_all = "lowercase")]
+enum GroupForm {
+    Shard(u16),
+    Files,
+    Service,
 }
 
-fn list<T>(
-    value: &Value,
-    key: &'static str,
-    read: impl Fn(&Value) -> Option<T>,
-) -> Result<Vec<T>, String> {
-    let items = value[key].as_array().ok_or_else(|| wrong(key))?;
-    items.iter().map(|item| read(item).ok_or_else(|| wrong(key))).collect()
+/// A stack as a list: there are very many of them.
+type StackForm = (usize, u8, bool, u64, Vec<u32>);
+
+impl From<StackForm> for Stack {
+    fn from((thread, phase, is_in_kernel, ticks, frames): StackForm) -> Stack {
+        Stack { thread, phase, is_in_kernel, frames, ticks }
+    }
 }
 
-fn read_thread(value: &Value) -> Option<Thread> {
-    let group = match value["group"].as_str()? {
-        "shard" => Group::Shard(u16::try_from(value["shard"].as_u64()?).ok()?),
-        "files" => Group::Files,
-        _ => Group::Service,
-    };
-    let name = value["name"].as_str()?.to_owned();
-    Some(Thread { name, group, cpu_nanos: value["cpu_nanos"].as_u64() })
-}
-
-fn read_module(value: &Value) -> Option<Module> {
-    let file = &value["file"];
-    let file = (!file.is_null()).then(|| {
-        Some(FileId {
-            device: file[0].as_u64()?,
-            inode: file[1].as_u64()?,
-            length: file[2].as_u64()?,
-        })
-    });
-    Some(Module {
-        path: value["path"].as_str()?.to_owned(),
-        range: value["start"].as_u64()?..value["end"].as_u64()?,
-        bias: value["bias"].as_u64()?,
-        file: file.flatten(),
-    })
-}
-
-fn read_stack(value: &Value) -> Option<Stack> {
-    let frames = value[4].as_array()?.iter();
-    Some(Stack {
-        thread: usize::try_from(value[0].as_u64()?).ok()?,
-        phase: u8::try_from(value[1].as_u64()?).ok()?,
-        is_in_kernel: value[2].as_bool()?,
-        ticks: value[3].as_u64()?,
-        frames: frames.map(|frame| u32::try_from(frame.as_u64()?).ok()).collect::<Option<_>>()?,
-    })
+impl From<Stack> for StackForm {
+    fn from(stack: Stack) -> StackForm {
+        (stack.thread, stack.phase, stack.is_in_kernel, stack.ticks, stack.frames)
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::maps::FileId;
+    use serde_json::json;
 
     /// Two shards and a thread of files; the addresses are made up.
     pub(crate) fn example() -> Recording {
@@ -245,7 +173,7 @@ pub(crate) mod tests {
         value["stacks"][1][4][0] = json!("x");
         assert_eq!(
             Recording::from_json(&value).unwrap_err(),
-            "the recording's stacks cannot be read"
+            "the recording cannot be read: stacks[1][4][0]: invalid type: string \"x\", expected u32"
         );
         assert!(Recording::from_json(&json!({})).unwrap_err().contains("version"));
     }

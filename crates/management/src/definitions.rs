@@ -8,10 +8,10 @@
 mod field;
 mod item;
 
-use field::Place;
+use field::Object;
+use item::File;
 use lepus_base::ShardId;
 use lepus_broker::directory::Request;
-use serde_json::Value;
 use std::fmt;
 
 /// A file, read.
@@ -70,110 +70,109 @@ impl Importer {
     /// # Errors
     /// The first thing that is wrong, with its path in the file.
     pub fn read(&self, content: &str) -> Result<Definitions, DefinitionsError> {
-        let root: Value = serde_json::from_str(content).map_err(|error| DefinitionsError {
-            path: String::new(),
-            text: format!("not valid JSON: {error}"),
+        let mut json = serde_json::Deserializer::from_str(content);
+        let file: Result<Object<File>, _> = serde_path_to_error::deserialize(&mut json);
+        let Object(mut file) = file.map_err(|error| {
+            let path = error.path().to_string();
+            DefinitionsError::of(path.trim_start_matches('.'), error.inner())
         })?;
-        let root = Place::root(&root);
-        if !root.value().is_object() {
-            return Err(root.wrong("expected an object with users, vhosts, queues and so on"));
-        }
-        let single = root.text_or("rabbitmq_definition_format", "")? == "single_virtual_host";
+        json.end().map_err(|error| DefinitionsError::of("", &error))?;
+        let single = file.rabbitmq_definition_format.as_deref() == Some("single_virtual_host");
         let mut definitions = Definitions::default();
         if single {
-            let metadata = item::metadata(&root)?;
-            definitions.push(&root, item::create_vhost(&self.vhost, metadata));
+            let (name, metadata) = (self.vhost.clone(), file.metadata());
+            definitions.push("", Request::CreateVhost { name, metadata });
         }
-        let vhost = single.then_some(self.vhost.as_str());
-        self.collect(&root, vhost, &mut definitions)?;
-        definitions.note_skipped(&root)?;
+        definitions.note_skipped(&file);
+        self.collect(file, single.then_some(self.vhost.as_str()), &mut definitions)?;
         Ok(definitions)
     }
 
     /// Takes the lists of the file in the order in which one needs the other.
     fn collect(
         &self,
-        root: &Place<'_>,
+        file: File,
         vhost: Option<&str>,
         definitions: &mut Definitions,
     ) -> Result<(), DefinitionsError> {
-        for place in root.list("users")? {
-            let request = item::user(&place)?;
-            definitions.push(&place, request);
-            if let Some(limits) = item::user_limits(&place)? {
-                definitions.push(&place, limits);
-            }
+        for (index, user) in file.users.into_iter().enumerate() {
+            let path = format!("users[{index}]");
+            let requests = user.requests().map_err(|(field, text)| DefinitionsError {
+                path: format!("{path}.{field}"),
+                text,
+            })?;
+            requests.into_iter().for_each(|request| definitions.push(&path, request));
         }
-        for place in root.list("vhosts")? {
-            let request = item::vhost(&place)?;
-            definitions.push(&place, request);
-            if let Some(limits) = item::vhost_limits(&place)? {
-                definitions.push(&place, limits);
-            }
+        for (index, vhost) in file.vhosts.into_iter().enumerate() {
+            let path = format!("vhosts[{index}]");
+            vhost.requests().into_iter().for_each(|request| definitions.push(&path, request));
         }
-        for place in root.list("permissions")? {
-            let request = item::permission(&place, vhost)?;
-            definitions.push(&place, request);
-        }
-        for place in root.list("topic_permissions")? {
-            let request = item::topic_permission(&place, vhost)?;
-            definitions.push(&place, request);
-        }
-        for place in root.list("parameters")? {
-            if place.text("component")? == "vhost-limits"
-                && let Some(limits) = place.get("value")
-            {
-                let vhost = item::vhost_of(&place, vhost)?;
-                let request = item::set_vhost_limits(&limits, vhost)?;
-                definitions.push(&place, request);
-            }
-        }
-        for (index, place) in root.list("queues")?.enumerate() {
+        definitions.extend("permissions", file.permissions, |_, one| one.request(vhost))?;
+        definitions
+            .extend("topic_permissions", file.topic_permissions, |_, one| one.request(vhost))?;
+        definitions.extend("parameters", file.parameters, |_, one| one.request(vhost))?;
+        definitions.extend("queues", file.queues, |index, queue| {
             let shard = ShardId((index % usize::from(self.shards.max(1))) as u16);
-            let request = item::queue(&place, vhost, shard, &self.user)?;
-            definitions.push(&place, request);
+            queue.request(vhost, shard, &self.user)
+        })?;
+        definitions.extend("exchanges", file.exchanges, |_, one| one.request(vhost))?;
+        definitions.extend("bindings", file.bindings, |_, one| one.request(vhost))
+    }
+}
+
+impl DefinitionsError {
+    /// What serde found at a path.
+    fn of(path: &str, error: &serde_json::Error) -> DefinitionsError {
+        if error.is_data() {
+            return DefinitionsError { path: path.to_owned(), text: error.to_string() };
         }
-        for place in root.list("exchanges")? {
-            let request = item::exchange(&place, vhost)?;
-            definitions.push(&place, request);
-        }
-        for place in root.list("bindings")? {
-            let request = item::binding(&place, vhost)?;
-            definitions.push(&place, request);
-        }
-        Ok(())
+        DefinitionsError { path: String::new(), text: format!("not valid JSON: {error}") }
     }
 }
 
 impl Definitions {
-    fn push(&mut self, place: &Place<'_>, request: Request) {
-        let path = place.path();
-        self.requests.push(Step { path, request });
+    fn push(&mut self, path: &str, request: Request) {
+        self.requests.push(Step { path: path.to_owned(), request });
+    }
+
+    /// Takes the requests of a list; of an item that is none there is none.
+    fn extend<T, R: Into<Option<Request>>>(
+        &mut self,
+        list: &str,
+        items: Vec<T>,
+        request: impl Fn(usize, T) -> Result<R, String>,
+    ) -> Result<(), DefinitionsError> {
+        for (index, item) in items.into_iter().enumerate() {
+            let path = format!("{list}[{index}]");
+            match request(index, item).map(Into::into) {
+                Ok(Some(request)) => self.push(&path, request),
+                Ok(None) => {}
+                Err(text) => return Err(DefinitionsError { path, text }),
+            }
+        }
+        Ok(())
     }
 
     /// Names what the file has and nobody applies.
-    fn note_skipped(&mut self, root: &Place<'_>) -> Result<(), DefinitionsError> {
-        for place in root.list("policies")? {
-            let (name, vhost) = (place.text("name")?, place.text_or("vhost", "/")?);
+    fn note_skipped(&mut self, file: &File) {
+        for policy in &file.policies {
+            let (name, vhost) = (&policy.name, policy.vhost.as_deref().unwrap_or("/"));
             let text =
                 format!("policy {name:?} of vhost {vhost:?} is not applied: there are no policies");
             self.skipped.push(text);
         }
-        for place in root.list("parameters")? {
-            let (component, name) = (place.text("component")?, place.text("name")?);
-            if component != "vhost-limits" {
-                let text = format!("parameter {name:?} of component {component:?} is not applied");
-                self.skipped.push(text);
-            }
+        for parameter in file.parameters.iter().filter(|one| one.component != item::LIMITS) {
+            let (component, name) = (&parameter.component, &parameter.name);
+            let text = format!("parameter {name:?} of component {component:?} is not applied");
+            self.skipped.push(text);
         }
-        for place in root.list("global_parameters")? {
-            let name = place.text("name")?;
-            // These two only name the exporting cluster.
-            if name != "cluster_name" && name != "internal_cluster_id" {
-                self.skipped.push(format!("global parameter {name:?} is not applied"));
-            }
+        // These two only name the exporting cluster.
+        let names = file.global_parameters.iter().map(|parameter| &parameter.name);
+        for name in
+            names.filter(|name| !["cluster_name", "internal_cluster_id"].contains(&name.as_str()))
+        {
+            self.skipped.push(format!("global parameter {name:?} is not applied"));
         }
-        Ok(())
     }
 }
 

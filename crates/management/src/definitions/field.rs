@@ -1,198 +1,147 @@
-//! Values of a JSON document that know where they stand.
+//! Forms in which exporters write one thing, read to one value.
 
-use super::DefinitionsError;
 use lepus_amqp::table::{DEPTH_MAX, Table, Value as AmqpValue};
+use lepus_broker::directory::HashingAlgorithm;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use std::fmt;
+use std::marker::PhantomData;
 
-/// A value and the way to it.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    value: &'a Value,
-    parent: Option<&'a Place<'a>>,
-    step: Step<'a>,
+/// An object. By itself `serde` takes a list of its values as well.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {
+        from.deserialize_map(ObjectVisitor(PhantomData)).map(Object)
+    }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step<'a> {
-    Root,
-    Key(&'a str),
-    Item(&'a str, usize),
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<T, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
 }
 
-impl<'a> Place<'a> {
-    /// The whole document.
-    pub fn root(value: &'a Value) -> Place<'a> {
-        Place { value, parent: None, step: Step::Root }
-    }
+/// Objects in a list; a missing one and `null` are empty.
+pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let items = Option::<Vec<Object<T>>>::deserialize(from)?.unwrap_or_default();
+    Ok(items.into_iter().map(|Object(item)| item).collect())
+}
 
-    /// The value.
-    pub fn value(&self) -> &'a Value {
-        self.value
-    }
+/// A limit; a negative number stands for none.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit<T>(pub Option<T>);
 
-    /// The way from the document's root: `queues[3].arguments`.
-    pub fn path(&self) -> String {
-        let mut path = self.parent.map_or(String::new(), Place::path);
-        match self.step {
-            Step::Root => {}
-            Step::Key(key) | Step::Item(key, _) => {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(key);
-            }
-        }
-        if let Step::Item(_, index) = self.step {
-            path.push_str(&format!("[{index}]"));
-        }
-        path
-    }
-
-    /// An error at this place.
-    pub fn wrong(&self, text: impl Into<String>) -> DefinitionsError {
-        DefinitionsError { path: self.path(), text: text.into() }
-    }
-
-    /// The value of a key; a missing one and `null` give `None`.
-    pub fn get(&'a self, key: &'a str) -> Option<Place<'a>> {
-        let value = self.value.get(key).filter(|value| !value.is_null())?;
-        Some(Place { value, parent: Some(self), step: Step::Key(key) })
-    }
-
-    /// The items of a list, all of them objects; a missing list is empty.
-    pub fn list(
-        &'a self,
-        key: &'a str,
-    ) -> Result<impl Iterator<Item = Place<'a>>, DefinitionsError> {
-        let items: &[Value] = match self.get(key) {
-            None => &[],
-            Some(place) => match place.value {
-                Value::Array(items) => items,
-                other => return Err(place.expected("a list", other)),
+impl<'de, T: TryFrom<i64>> Deserialize<'de> for Limit<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Limit<T>, D::Error> {
+        match i64::deserialize(from)? {
+            ..0 => Ok(Limit(None)),
+            number => match T::try_from(number) {
+                Ok(number) => Ok(Limit(Some(number))),
+                Err(_) => Err(Error::custom(format!("{number} is too large"))),
             },
-        };
-        for (index, item) in items.iter().enumerate() {
-            if !item.is_object() {
-                return Err(self.item(key, index, item).expected("an object", item));
-            }
-        }
-        let place = move |(index, item)| self.item(key, index, item);
-        Ok(items.iter().enumerate().map(place))
-    }
-
-    fn item(&'a self, key: &'a str, index: usize, value: &'a Value) -> Place<'a> {
-        Place { value, parent: Some(self), step: Step::Item(key, index) }
-    }
-
-    fn expected(&self, what: &str, found: &Value) -> DefinitionsError {
-        let found = match found {
-            Value::Null => "nothing",
-            Value::Bool(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::String(_) => "text",
-            Value::Array(_) => "a list",
-            Value::Object(_) => "an object",
-        };
-        self.wrong(format!("expected {what}, found {found}"))
-    }
-
-    /// The text of a key that must be there.
-    pub fn text(&'a self, key: &'a str) -> Result<&'a str, DefinitionsError> {
-        match self.get(key) {
-            Some(place) => place.as_text(),
-            None => Err(self.wrong(format!("{key} is missing"))),
         }
     }
+}
 
-    /// The text of a key, or `default` where it is missing.
-    pub fn text_or(&'a self, key: &'a str, default: &'a str) -> Result<&'a str, DefinitionsError> {
-        self.get(key).map_or(Ok(default), |place| place.as_text())
-    }
+/// The way in which a password is hashed.
+#[derive(Clone, Copy, Debug)]
+pub struct Algorithm(pub HashingAlgorithm);
 
-    /// This value as text.
-    pub fn as_text(&self) -> Result<&'a str, DefinitionsError> {
-        let text = self.value.as_str();
-        text.ok_or_else(|| self.expected("text", self.value))
-    }
-
-    /// The truth of a key, or `default` where it is missing.
-    pub fn switch(&self, key: &str, default: bool) -> Result<bool, DefinitionsError> {
-        self.get(key).map_or(Ok(default), |place| {
-            let on = place.value.as_bool();
-            on.ok_or_else(|| place.expected("true or false", place.value))
+impl<'de> Deserialize<'de> for Algorithm {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Algorithm, D::Error> {
+        let name = String::deserialize(from)?;
+        let known = HashingAlgorithm::from_name(&name).map(Algorithm);
+        known.ok_or_else(|| {
+            Error::custom(format!(
+                "{name:?} is not known; there are rabbit_password_hashing_sha256, \
+                 rabbit_password_hashing_sha512 and rabbit_password_hashing_md5"
+            ))
         })
     }
+}
 
-    /// Words of a key: a list of texts, or one text with commas.
-    pub fn words(&self, key: &str) -> Result<Vec<Box<str>>, DefinitionsError> {
-        let Some(place) = self.get(key) else {
-            return Ok(Vec::new());
-        };
+/// Words: a list of texts, or one text with commas.
+#[derive(Debug, Default)]
+pub struct Words(pub Vec<Box<str>>);
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Words, D::Error> {
         let word = |text: &str| Box::from(text.trim());
-        match place.value {
+        let words = match Value::deserialize(from)? {
+            Value::Null => Some(Vec::new()),
             Value::String(text) => {
-                Ok(text.split(',').filter(|part| !part.trim().is_empty()).map(word).collect())
+                Some(text.split(',').filter(|part| !part.trim().is_empty()).map(word).collect())
             }
-            Value::Array(items) => {
-                let texts = items.iter().map(|item| item.as_str().map(word));
-                let texts: Option<Vec<Box<str>>> = texts.collect();
-                texts.ok_or_else(|| place.wrong("expected a list of texts"))
-            }
-            other => Err(place.expected("a list of texts", other)),
-        }
-    }
-
-    /// The AMQP table of a key; a missing one, `{}` and `[]` (as some exporters write it) are empty.
-    pub fn table(&self, key: &str) -> Result<Table, DefinitionsError> {
-        match self.get(key) {
-            None => Ok(Table::new()),
-            Some(place) if place.value.as_array().is_some_and(Vec::is_empty) => Ok(Table::new()),
-            Some(place) => place.as_table(1),
-        }
-    }
-
-    fn as_table(&self, depth: usize) -> Result<Table, DefinitionsError> {
-        let Value::Object(fields) = self.value else {
-            return Err(self.expected("an object", self.value));
+            Value::Array(items) => items.iter().map(|item| item.as_str().map(word)).collect(),
+            _ => None,
         };
-        if depth > DEPTH_MAX {
-            return Err(self.wrong(format!("nested deeper than {DEPTH_MAX} levels")));
-        }
-        let mut table = Table::new();
-        for (name, value) in fields {
-            let place = Place { value, parent: Some(self), step: Step::Key(name) };
-            if name.len() > 255 {
-                return Err(place.wrong("the name is longer than 255 bytes"));
-            }
-            table.insert(name.as_str(), place.as_amqp(depth)?);
-        }
-        Ok(table)
+        words.map(Words).ok_or_else(|| Error::custom("expected a list of texts"))
     }
+}
 
-    /// Whole numbers become 64-bit integers, others doubles.
-    fn as_amqp(&self, depth: usize) -> Result<AmqpValue, DefinitionsError> {
-        Ok(match self.value {
-            Value::Null => AmqpValue::Void,
-            Value::Bool(on) => AmqpValue::Bool(*on),
-            Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-                (Some(number), _, _) => AmqpValue::I64(number),
-                (None, Some(number), _) => AmqpValue::U64(number),
-                (None, None, Some(number)) => AmqpValue::F64(number),
-                (None, None, None) => return Err(self.wrong("a number out of range")),
-            },
-            Value::String(text) => AmqpValue::LongString(text.as_bytes().to_vec()),
-            Value::Array(items) => {
-                if depth >= DEPTH_MAX {
-                    return Err(self.wrong(format!("nested deeper than {DEPTH_MAX} levels")));
-                }
-                let mut values = Vec::with_capacity(items.len());
-                for (index, value) in items.iter().enumerate() {
-                    let place = Place { value, parent: Some(self), step: Step::Item("", index) };
-                    values.push(place.as_amqp(depth + 1)?);
-                }
-                AmqpValue::Array(values)
-            }
-            Value::Object(_) => AmqpValue::Table(self.as_table(depth + 1)?),
-        })
+/// Arguments; `null` and `[]` (as some exporters write it) are empty.
+#[derive(Debug, Default)]
+pub struct Arguments(pub Table);
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Arguments, D::Error> {
+        let table = match Value::deserialize(from)? {
+            Value::Null => Ok(Table::new()),
+            Value::Array(items) if items.is_empty() => Ok(Table::new()),
+            Value::Object(fields) => table(fields, 1),
+            _ => Err("expected an object".to_owned()),
+        };
+        table.map(Arguments).map_err(Error::custom)
     }
+}
+
+fn table(fields: serde_json::Map<String, Value>, depth: usize) -> Result<Table, String> {
+    if depth > DEPTH_MAX {
+        return Err(format!("nested deeper than {DEPTH_MAX} levels"));
+    }
+    let mut table = Table::new();
+    for (name, value) in fields {
+        if name.len() > 255 {
+            return Err(format!("a name is longer than 255 bytes: {name}"));
+        }
+        let value = amqp(value, depth).map_err(|text| format!("{name}: {text}"))?;
+        table.insert(name.as_str(), value);
+    }
+    Ok(table)
+}
+
+/// Whole numbers become 64-bit integers, others doubles.
+fn amqp(value: Value, depth: usize) -> Result<AmqpValue, String> {
+    Ok(match value {
+        Value::Null => AmqpValue::Void,
+        Value::Bool(on) => AmqpValue::Bool(on),
+        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(number), _, _) => AmqpValue::I64(number),
+            (None, Some(number), _) => AmqpValue::U64(number),
+            (None, None, Some(number)) => AmqpValue::F64(number),
+            (None, None, None) => return Err("a number out of range".to_owned()),
+        },
+        Value::String(text) => AmqpValue::LongString(text.into_bytes()),
+        Value::Array(_) if depth >= DEPTH_MAX => {
+            return Err(format!("nested deeper than {DEPTH_MAX} levels"));
+        }
+        Value::Array(items) => {
+            let values: Result<_, String> =
+                items.into_iter().map(|value| amqp(value, depth + 1)).collect();
+            AmqpValue::Array(values?)
+        }
+        Value::Object(fields) => AmqpValue::Table(table(fields, depth + 1)?),
+    })
 }

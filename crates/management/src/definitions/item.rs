@@ -1,221 +1,388 @@
-//! One item of a definitions file as one request.
+//! The items of a definitions file, each of which becomes a request. What may be left out is an `Option`, which
+//! `null` leaves out as well.
 
-use super::DefinitionsError;
-use super::field::Place;
+use super::field::{Algorithm, Arguments, Limit, Object, Words, list};
 use lepus_base::ShardId;
 use lepus_broker::binding::Destination;
 use lepus_broker::directory::{
     HashingAlgorithm, PasswordHash, Request, UserLimits, VhostLimits, VhostMetadata, VhostRef,
 };
 use lepus_broker::queue::QueueKind;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-type Read<T> = Result<T, DefinitionsError>;
+/// The whole file.
+#[derive(Debug, Deserialize)]
+pub struct File {
+    pub rabbitmq_definition_format: Option<String>,
+    description: Option<String>,
+    #[serde(default)]
+    tags: Words,
+    default_queue_type: Option<DefaultQueueType>,
+    protected_from_deletion: Option<bool>,
+    metadata: Option<Object<Metadata>>,
+    #[serde(default, deserialize_with = "list")]
+    pub users: Vec<User>,
+    #[serde(default, deserialize_with = "list")]
+    pub vhosts: Vec<Vhost>,
+    #[serde(default, deserialize_with = "list")]
+    pub permissions: Vec<Permission>,
+    #[serde(default, deserialize_with = "list")]
+    pub topic_permissions: Vec<TopicPermission>,
+    #[serde(default, deserialize_with = "list")]
+    pub parameters: Vec<Parameter>,
+    #[serde(default, deserialize_with = "list")]
+    pub queues: Vec<Queue>,
+    #[serde(default, deserialize_with = "list")]
+    pub exchanges: Vec<Exchange>,
+    #[serde(default, deserialize_with = "list")]
+    pub bindings: Vec<Binding>,
+    #[serde(default, deserialize_with = "list")]
+    pub policies: Vec<Policy>,
+    #[serde(default, deserialize_with = "list")]
+    pub global_parameters: Vec<GlobalParameter>,
+}
 
-/// The virtual host an item belongs to; `single` is that of the whole file.
-pub fn vhost_of<'a>(place: &'a Place<'a>, single: Option<&'a str>) -> Read<&'a str> {
-    match single {
-        Some(vhost) => Ok(vhost),
-        None => place.text("vhost"),
+impl File {
+    /// What a file of a single virtual host says of it.
+    pub fn metadata(&mut self) -> VhostMetadata {
+        let outer = Metadata {
+            description: self.description.take(),
+            tags: std::mem::take(&mut self.tags),
+            default_queue_type: self.default_queue_type,
+            protected_from_deletion: self.protected_from_deletion,
+        };
+        merged(outer, self.metadata.take())
     }
 }
 
-/// Name, hash and tags of a user. An empty or missing hash is a user who cannot log in with a password.
-pub fn user(place: &Place<'_>) -> Read<Request> {
-    let name = place.text("name")?.to_owned();
-    let hash = place.text_or("password_hash", "")?;
-    let default = HashingAlgorithm::Sha256.name();
-    let algorithm = place.text_or("hashing_algorithm", default)?;
-    let wrong = |key: &str, text: String| DefinitionsError {
-        path: format!("{}.{key}", place.path()),
-        text,
-    };
-    let algorithm = HashingAlgorithm::from_name(algorithm).ok_or_else(|| {
-        let text = format!(
-            "{algorithm:?} is not known; there are rabbit_password_hashing_sha256, \
-             rabbit_password_hashing_sha512 and rabbit_password_hashing_md5"
-        );
-        wrong("hashing_algorithm", text)
-    })?;
-    let password = if hash.is_empty() {
-        if place.get("password").is_some() {
-            let text =
-                "plain passwords are not imported; `lepus hash-password` makes a password_hash";
-            return Err(wrong("password", text.to_owned()));
+/// The virtual host of an item; `single` is that of the whole file.
+fn vhost(own: Option<String>, single: Option<&str>) -> Result<VhostRef, String> {
+    let name = single.or(own.as_deref()).ok_or("missing field `vhost`")?;
+    Ok(VhostRef::from(name))
+}
+
+/// A user.
+#[derive(Debug, Deserialize)]
+pub struct User {
+    name: String,
+    password_hash: Option<String>,
+    hashing_algorithm: Option<Algorithm>,
+    password: Option<IgnoredAny>,
+    #[serde(default)]
+    tags: Words,
+    limits: Option<OfUser>,
+}
+
+/// Limits of a user: an object, or `[]`, as some exporters write an empty one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OfUser {
+    #[serde(rename = "max-connections")]
+    connections: Option<Limit<u32>>,
+    #[serde(rename = "max-channels")]
+    channels: Option<Limit<u32>>,
+}
+
+impl User {
+    /// Name, hash and tags, then the limits where there are any. An empty or missing hash is a user who cannot log in
+    /// with a password. The error comes with the field.
+    pub fn requests(self) -> Result<Vec<Request>, (&'static str, String)> {
+        let algorithm = self.hashing_algorithm.map_or(HashingAlgorithm::Sha256, |one| one.0);
+        let password = match self.password_hash.as_deref().unwrap_or("") {
+            "" if self.password.is_some() => {
+                let text =
+                    "plain passwords are not imported; `lepus hash-password` makes a password_hash";
+                return Err(("password", text.to_owned()));
+            }
+            "" => PasswordHash::none(),
+            hash => PasswordHash::from_base64(algorithm, hash).map_err(|_| {
+                let name = algorithm.name();
+                let text = format!("not base64 of a salt and a hash as {name} makes it");
+                ("password_hash", text)
+            })?,
+        };
+        let (name, limits) = (self.name, self.limits.unwrap_or_default());
+        let put = Request::PutUser { name: name.clone(), password, tags: self.tags.0 };
+        if limits.connections.is_none() && limits.channels.is_none() {
+            return Ok(vec![put]);
         }
-        PasswordHash::none()
-    } else {
-        PasswordHash::from_base64(algorithm, hash).map_err(|_| {
-            let text = format!("not base64 of a salt and a hash as {} makes it", algorithm.name());
-            wrong("password_hash", text)
-        })?
-    };
-    let tags = place.words("tags")?;
-    Ok(Request::PutUser { name, password, tags })
-}
-
-/// A virtual host with its metadata.
-pub fn vhost(place: &Place<'_>) -> Read<Request> {
-    Ok(create_vhost(place.text("name")?, metadata(place)?))
-}
-
-/// The request for a virtual host.
-pub fn create_vhost(name: &str, metadata: VhostMetadata) -> Request {
-    Request::CreateVhost { name: name.to_owned(), metadata }
-}
-
-/// Description, tags and default queue type; newer exports have them in `metadata`, older ones in the
-/// item itself.
-pub fn metadata(place: &Place<'_>) -> Read<VhostMetadata> {
-    let inner = place.get("metadata");
-    let inner = inner.as_ref().unwrap_or(place);
-    let description = inner.text_or("description", place.text_or("description", "")?)?;
-    let mut tags = inner.words("tags")?;
-    if tags.is_empty() {
-        tags = place.words("tags")?;
+        let limits = UserLimits {
+            connections_max: limits.connections.and_then(|limit| limit.0),
+            channels_max: limits.channels.and_then(|limit| limit.0),
+        };
+        Ok(vec![put, Request::SetUserLimits { name, limits }])
     }
-    let kind = inner.text_or("default_queue_type", place.text_or("default_queue_type", "")?)?;
-    let default_queue_type = match kind {
-        "" | "undefined" => None,
-        "classic" => Some(QueueKind::Classic),
-        "quorum" => Some(QueueKind::Quorum),
-        other => {
-            let text = format!(
-                "default_queue_type {other:?} is not supported; there are classic and quorum"
-            );
-            return Err(inner.wrong(text));
-        }
-    };
-    Ok(VhostMetadata {
-        description: description.into(),
+}
+
+/// A virtual host.
+#[derive(Debug, Deserialize)]
+pub struct Vhost {
+    name: String,
+    description: Option<String>,
+    #[serde(default)]
+    tags: Words,
+    default_queue_type: Option<DefaultQueueType>,
+    protected_from_deletion: Option<bool>,
+    metadata: Option<Object<Metadata>>,
+    limits: Option<OfVhost>,
+}
+
+/// What newer exports say of a virtual host in an object of its own, and older ones beside its name.
+#[derive(Debug, Default, Deserialize)]
+struct Metadata {
+    description: Option<String>,
+    #[serde(default)]
+    tags: Words,
+    default_queue_type: Option<DefaultQueueType>,
+    protected_from_deletion: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DefaultQueueType {
+    #[serde(rename = "", alias = "undefined")]
+    Undefined,
+    Classic,
+    Quorum,
+}
+
+fn merged(outer: Metadata, inner: Option<Object<Metadata>>) -> VhostMetadata {
+    let is_own = inner.is_none();
+    let inner = inner.map_or_else(Metadata::default, |inner| inner.0);
+    let tags = if inner.tags.0.is_empty() { outer.tags.0 } else { inner.tags.0 };
+    let kind = inner.default_queue_type.or(outer.default_queue_type);
+    let protected =
+        inner.protected_from_deletion.or(outer.protected_from_deletion.filter(|_| is_own));
+    VhostMetadata {
+        description: inner.description.or(outer.description).unwrap_or_default().into(),
         tags,
-        default_queue_type,
-        protected: inner.switch("protected_from_deletion", false)?,
-    })
+        default_queue_type: kind.and_then(|kind| match kind {
+            DefaultQueueType::Undefined => None,
+            DefaultQueueType::Classic => Some(QueueKind::Classic),
+            DefaultQueueType::Quorum => Some(QueueKind::Quorum),
+        }),
+        protected: protected.unwrap_or(false),
+    }
+}
+
+/// Limits of a virtual host: an object, or `[]`, as some exporters write an empty one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OfVhost {
+    #[serde(rename = "max-connections")]
+    connections: Option<Limit<u64>>,
+    #[serde(rename = "max-queues")]
+    queues: Option<Limit<u64>>,
+}
+
+impl OfVhost {
+    fn request(self, vhost: VhostRef) -> Request {
+        let limits = VhostLimits {
+            connections_max: self.connections.and_then(|limit| limit.0),
+            queues_max: self.queues.and_then(|limit| limit.0),
+        };
+        Request::SetVhostLimits { vhost, limits }
+    }
+}
+
+impl Vhost {
+    /// The virtual host, then its limits where there are any.
+    pub fn requests(self) -> Vec<Request> {
+        let limits = self.limits.unwrap_or_default();
+        let some = limits.connections.is_some() || limits.queues.is_some();
+        let limits = some.then(|| limits.request(VhostRef::from(self.name.as_str())));
+        let outer = Metadata {
+            description: self.description,
+            tags: self.tags,
+            default_queue_type: self.default_queue_type,
+            protected_from_deletion: self.protected_from_deletion,
+        };
+        let metadata = merged(outer, self.metadata);
+        [Request::CreateVhost { name: self.name, metadata }].into_iter().chain(limits).collect()
+    }
 }
 
 /// What a user may do in a virtual host.
-pub fn permission(place: &Place<'_>, single: Option<&str>) -> Read<Request> {
-    Ok(Request::SetPermission {
-        user: place.text("user")?.to_owned(),
-        vhost: VhostRef::from(vhost_of(place, single)?),
-        configure: place.text("configure")?.to_owned(),
-        write: place.text("write")?.to_owned(),
-        read: place.text("read")?.to_owned(),
-    })
+#[derive(Debug, Deserialize)]
+pub struct Permission {
+    user: String,
+    vhost: Option<String>,
+    configure: String,
+    write: String,
+    read: String,
+}
+
+impl Permission {
+    pub fn request(self, single: Option<&str>) -> Result<Request, String> {
+        let Permission { user, configure, write, read, .. } = self;
+        Ok(Request::SetPermission {
+            user,
+            vhost: vhost(self.vhost, single)?,
+            configure,
+            write,
+            read,
+        })
+    }
 }
 
 /// Which routing keys a user may use.
-pub fn topic_permission(place: &Place<'_>, single: Option<&str>) -> Read<Request> {
-    Ok(Request::SetTopicPermission {
-        user: place.text("user")?.to_owned(),
-        vhost: VhostRef::from(vhost_of(place, single)?),
-        exchange: place.text("exchange")?.to_owned(),
-        write: place.text("write")?.to_owned(),
-        read: place.text("read")?.to_owned(),
-    })
+#[derive(Debug, Deserialize)]
+pub struct TopicPermission {
+    user: String,
+    vhost: Option<String>,
+    exchange: String,
+    write: String,
+    read: String,
 }
 
-/// A queue, at home on `shard` where balance allows.
-pub fn queue(place: &Place<'_>, single: Option<&str>, shard: ShardId, user: &str) -> Read<Request> {
-    let mut arguments = place.table("arguments")?;
-    let kind = place.text_or("type", "classic")?;
-    if kind != "classic" && arguments.get("x-queue-type").is_none() {
-        arguments.insert("x-queue-type", kind);
+impl TopicPermission {
+    pub fn request(self, single: Option<&str>) -> Result<Request, String> {
+        let TopicPermission { user, exchange, write, read, .. } = self;
+        Ok(Request::SetTopicPermission {
+            user,
+            vhost: vhost(self.vhost, single)?,
+            exchange,
+            write,
+            read,
+        })
     }
-    Ok(Request::DeclareQueue {
-        vhost: VhostRef::from(vhost_of(place, single)?),
-        name: place.text("name")?.to_owned(),
-        server_named: false,
-        durable: place.switch("durable", true)?,
-        exclusive: None,
-        auto_delete: place.switch("auto_delete", false)?,
-        arguments,
-        declared_on: shard,
-        user: user.to_owned(),
-    })
+}
+
+/// A parameter of a component. Those of `vhost-limits` are taken.
+#[derive(Debug, Deserialize)]
+pub struct Parameter {
+    pub component: String,
+    pub name: String,
+    vhost: Option<String>,
+    value: Option<serde_json::Value>,
+}
+
+impl Parameter {
+    /// The limits of a virtual host, if that is what it is.
+    pub fn request(self, single: Option<&str>) -> Result<Option<Request>, String> {
+        let Some(value) = self.value.filter(|_| self.component == LIMITS) else {
+            return Ok(None);
+        };
+        let limits: OfVhost =
+            serde_json::from_value(value).map_err(|error| format!("value: {error}"))?;
+        Ok(Some(limits.request(vhost(self.vhost, single)?)))
+    }
+}
+
+/// The component whose parameters are limits of virtual hosts.
+pub const LIMITS: &str = "vhost-limits";
+
+/// A queue.
+#[derive(Debug, Deserialize)]
+pub struct Queue {
+    name: String,
+    vhost: Option<String>,
+    r#type: Option<String>,
+    durable: Option<bool>,
+    auto_delete: Option<bool>,
+    #[serde(default)]
+    arguments: Arguments,
+}
+
+impl Queue {
+    /// At home on `shard` where balance allows.
+    pub fn request(
+        self,
+        single: Option<&str>,
+        shard: ShardId,
+        user: &str,
+    ) -> Result<Request, String> {
+        let mut arguments = self.arguments.0;
+        let kind = self.r#type.as_deref().unwrap_or("classic");
+        if kind != "classic" && arguments.get("x-queue-type").is_none() {
+            arguments.insert("x-queue-type", kind);
+        }
+        Ok(Request::DeclareQueue {
+            vhost: vhost(self.vhost, single)?,
+            name: self.name,
+            server_named: false,
+            durable: self.durable.unwrap_or(true),
+            exclusive: None,
+            auto_delete: self.auto_delete.unwrap_or(false),
+            arguments,
+            declared_on: shard,
+            user: user.to_owned(),
+        })
+    }
 }
 
 /// An exchange.
-pub fn exchange(place: &Place<'_>, single: Option<&str>) -> Read<Request> {
-    Ok(Request::DeclareExchange {
-        vhost: VhostRef::from(vhost_of(place, single)?),
-        name: place.text("name")?.to_owned(),
-        kind: place.text_or("type", "direct")?.to_owned(),
-        durable: place.switch("durable", true)?,
-        auto_delete: place.switch("auto_delete", false)?,
-        internal: place.switch("internal", false)?,
-        arguments: place.table("arguments")?,
-    })
+#[derive(Debug, Deserialize)]
+pub struct Exchange {
+    name: String,
+    vhost: Option<String>,
+    r#type: Option<String>,
+    durable: Option<bool>,
+    auto_delete: Option<bool>,
+    internal: Option<bool>,
+    #[serde(default)]
+    arguments: Arguments,
+}
+
+impl Exchange {
+    pub fn request(self, single: Option<&str>) -> Result<Request, String> {
+        Ok(Request::DeclareExchange {
+            vhost: vhost(self.vhost, single)?,
+            name: self.name,
+            kind: self.r#type.unwrap_or_else(|| "direct".to_owned()),
+            durable: self.durable.unwrap_or(true),
+            auto_delete: self.auto_delete.unwrap_or(false),
+            internal: self.internal.unwrap_or(false),
+            arguments: self.arguments.0,
+        })
+    }
 }
 
 /// A binding to a queue or an exchange.
-pub fn binding(place: &Place<'_>, single: Option<&str>) -> Read<Request> {
-    let destination = place.text("destination")?.to_owned();
-    let destination = match place.text_or("destination_type", "queue")? {
-        "queue" => Destination::Queue(destination),
-        "exchange" => Destination::Exchange(destination),
-        other => {
-            let text = format!("destination_type {other:?} is neither queue nor exchange");
-            return Err(place.wrong(text));
-        }
-    };
-    Ok(Request::Bind {
-        vhost: VhostRef::from(vhost_of(place, single)?),
-        source: place.text("source")?.to_owned(),
-        destination,
-        routing_key: place.text_or("routing_key", "")?.to_owned(),
-        arguments: place.table("arguments")?,
-        connection: None,
-    })
+#[derive(Debug, Deserialize)]
+pub struct Binding {
+    source: String,
+    vhost: Option<String>,
+    destination: String,
+    destination_type: Option<DestinationType>,
+    routing_key: Option<String>,
+    #[serde(default)]
+    arguments: Arguments,
 }
 
-/// The limits in the item of a user, where there are any.
-pub fn user_limits(place: &Place<'_>) -> Read<Option<Request>> {
-    let Some(limits) = limits_of(place) else {
-        return Ok(None);
-    };
-    Ok(Some(Request::SetUserLimits {
-        name: place.text("name")?.to_owned(),
-        limits: UserLimits {
-            connections_max: limit(&limits, "max-connections")?,
-            channels_max: limit(&limits, "max-channels")?,
-        },
-    }))
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DestinationType {
+    Queue,
+    Exchange,
 }
 
-/// The limits in the item of a virtual host, where there are any.
-pub fn vhost_limits(place: &Place<'_>) -> Read<Option<Request>> {
-    match limits_of(place) {
-        Some(limits) => Ok(Some(set_vhost_limits(&limits, place.text("name")?)?)),
-        None => Ok(None),
+impl Binding {
+    pub fn request(self, single: Option<&str>) -> Result<Request, String> {
+        Ok(Request::Bind {
+            vhost: vhost(self.vhost, single)?,
+            source: self.source,
+            destination: match self.destination_type {
+                Some(DestinationType::Exchange) => Destination::Exchange(self.destination),
+                _ => Destination::Queue(self.destination),
+            },
+            routing_key: self.routing_key.unwrap_or_default(),
+            arguments: self.arguments.0,
+            connection: None,
+        })
     }
 }
 
-/// The request of an object with limits.
-pub fn set_vhost_limits(limits: &Place<'_>, vhost: &str) -> Read<Request> {
-    Ok(Request::SetVhostLimits {
-        vhost: VhostRef::from(vhost),
-        limits: VhostLimits {
-            connections_max: limit(limits, "max-connections")?,
-            queues_max: limit(limits, "max-queues")?,
-        },
-    })
+/// A policy, which is not applied.
+#[derive(Debug, Deserialize)]
+pub struct Policy {
+    pub name: String,
+    pub vhost: Option<String>,
 }
 
-fn limits_of<'a>(place: &'a Place<'a>) -> Option<Place<'a>> {
-    let limits = place.get("limits")?;
-    let some = limits.value().as_object().is_some_and(|object| !object.is_empty());
-    some.then_some(limits)
-}
-
-/// A limit; a negative number stands for none.
-fn limit<T: TryFrom<u64>>(limits: &Place<'_>, key: &str) -> Read<Option<T>> {
-    let Some(place) = limits.get(key) else {
-        return Ok(None);
-    };
-    if place.value().as_i64().is_some_and(|number| number < 0) {
-        return Ok(None);
-    }
-    let number = place.value().as_u64().and_then(|number| T::try_from(number).ok());
-    number.map_or_else(|| Err(place.wrong("expected a whole number")), |number| Ok(Some(number)))
+/// A parameter of the whole cluster, which is not applied.
+#[derive(Debug, Deserialize)]
+pub struct GlobalParameter {
+    pub name: String,
 }

@@ -114,19 +114,40 @@ fn a_file_of_one_vhost_goes_to_the_one_asked_for() {
 fn errors_name_their_path() {
     assert!(error("{").starts_with("not valid JSON: "), "{}", error("{"));
     assert!(error("[]").contains("expected an object"));
-    assert_eq!(error(r#"{"users": 5}"#), "users: expected a list, found a number");
-    assert_eq!(error(r#"{"queues": [{}, 7]}"#), "queues[1]: expected an object, found a number");
-    assert_eq!(error(r#"{"queues": [{"vhost": "/"}]}"#), "queues[0]: name is missing");
-    assert_eq!(
-        error(r#"{"queues": [{"vhost": "/", "name": "q", "durable": "yes"}]}"#),
-        "queues[0].durable: expected true or false, found text"
-    );
-    assert_eq!(
-        error(
-            r#"{"bindings": [{"vhost": "/", "source": "x", "destination": "d", "destination_type": "topic"}]}"#
+    for (content, start) in [
+        (r#"{"users": 5}"#, "users: invalid type: integer `5`, expected a sequence at line 1"),
+        (
+            r#"{"queues": [{"name": "q"}, 7]}"#,
+            "queues[1]: invalid type: integer `7`, expected an object at line 1",
         ),
-        "bindings[0]: destination_type \"topic\" is neither queue nor exchange"
-    );
+        (r#"{"queues": [["q", "/"]]}"#, "queues[0]: invalid type: sequence, expected an object"),
+        (r#"{"queues": [{"vhost": "/"}]}"#, "queues[0]: missing field `name`"),
+        (r#"{"queues": [{"name": "q"}]}"#, "queues[0]: missing field `vhost`"),
+        (
+            r#"{"queues": [{"vhost": "/", "name": "q", "durable": "yes"}]}"#,
+            "queues[0].durable: invalid type: string \"yes\", expected a boolean",
+        ),
+        (
+            r#"{"bindings": [{"vhost": "/", "source": "x", "destination": "d", "destination_type": "topic"}]}"#,
+            "bindings[0].destination_type: unknown variant `topic`, expected `queue` or `exchange`",
+        ),
+        (
+            r#"{"vhosts": [{"name": "v", "metadata": {"default_queue_type": "stream"}}]}"#,
+            "vhosts[0].metadata.default_queue_type: unknown variant `stream`, expected one of",
+        ),
+        (
+            r#"{"users": [{"name": "u", "limits": {"max-channels": 1e3}}]}"#,
+            "users[0].limits.max-channels: invalid type: floating point `1000.0`",
+        ),
+        (
+            r#"{"users": [{"name": "u", "limits": {"max-channels": 5000000000}}]}"#,
+            "users[0].limits.max-channels: 5000000000 is too large",
+        ),
+        (r#"{"users": [{"name": "u", "tags": 5}]}"#, "users[0].tags: expected a list of texts"),
+        (r#"{} x"#, "not valid JSON: trailing characters"),
+    ] {
+        assert!(error(content).starts_with(start), "{content}: {}", error(content));
+    }
     assert_eq!(
         error(
             r#"{"exchanges": [{"vhost": "/", "name": "x", "arguments": {"a": [1, {"b": 5e999}]}}]}"#
@@ -153,5 +174,29 @@ fn deep_arguments_are_refused_not_recursed_into() {
     assert!(error(&content).contains("nested deeper than 32 levels"));
     // Deeper than the JSON reader itself goes.
     let deeper = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    assert!(error(&deeper).starts_with("not valid JSON"));
+    assert!(error(&deeper).contains("expected an object"));
+    let content = format!(r#"{{"queues": [{{"name": "q", "arguments": {deeper}}}]}}"#);
+    assert!(error(&content).starts_with("not valid JSON"), "{}", error(&content));
+    // What nobody asks for is passed over, however deep it is.
+    assert!(importer().read(&format!(r#"{{"future": {deeper}}}"#)).is_ok());
+}
+
+#[test]
+fn what_is_left_out_or_null_has_its_default() {
+    let content = r#"{"users": null, "vhosts": [
+            {"name": "a", "tags": null, "description": null, "limits": [], "metadata": null},
+            {"name": "b", "description": "old", "tags": "x, y", "protected_from_deletion": true},
+            {"name": "c", "description": "old", "metadata": {"default_queue_type": "undefined"}, "limits": {"max-queues": -1}}],
+        "queues": [{"name": "q", "vhost": "a", "type": null, "durable": null, "arguments": null}]}"#;
+    let requests = importer().read(content).unwrap().requests;
+    let metadata = |index: usize| match &requests[index].request {
+        Request::CreateVhost { metadata, .. } => metadata.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(metadata(0), Default::default());
+    assert_eq!((metadata(1).tags.len(), &*metadata(1).description), (2, "old"));
+    assert!(metadata(1).protected && metadata(1).default_queue_type.is_none());
+    assert_eq!(&*metadata(2).description, "old");
+    assert!(matches!(requests[3].request, Request::SetVhostLimits { .. }));
+    assert!(matches!(&requests[4].request, Request::DeclareQueue { durable: true, .. }));
 }
