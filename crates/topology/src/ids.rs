@@ -1,5 +1,6 @@
 //! Sets of CPUs or nodes by the system's numbers, written as the kernel writes them: `0,2,4-7`.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +9,8 @@ use std::str::FromStr;
 pub const ID_MAX: u32 = 65_535;
 
 /// A set of numbers, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Ids(BTreeSet<u32>);
 
 impl Ids {
@@ -109,6 +111,20 @@ impl FromStr for Ids {
             ids.0.extend(first..=last);
         }
         Ok(ids)
+    }
+}
+
+impl TryFrom<String> for Ids {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Ids, String> {
+        text.parse()
+    }
+}
+
+impl From<Ids> for String {
+    fn from(ids: Ids) -> String {
+        ids.to_string()
     }
 }
 

@@ -11,9 +11,10 @@ use crate::machine::{Cpu, Machine};
 use crate::policy::Policy;
 pub use rule::{BUDGET_BYTES_PER_SHARD, Binding, DISK_BYTES_PER_SHARD};
 use rule::{Demand, Means};
+use serde::{Deserialize, Serialize};
 
 /// What the operator asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Wishes {
     /// Which CPUs.
     pub policy: Policy,

@@ -1,11 +1,13 @@
 //! The operator's words for where shards shall be.
 
 use crate::ids::Ids;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// Which CPUs get shards, and in which order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Policy {
     /// Only these CPUs.
     pub cpus: Option<Ids>,
@@ -80,6 +82,20 @@ impl FromStr for Policy {
 fn set(list: &str) -> Result<Ids, String> {
     let ids: Ids = list.parse()?;
     if ids.is_empty() { Err("a list of numbers is expected behind =".to_owned()) } else { Ok(ids) }
+}
+
+impl TryFrom<String> for Policy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Policy, String> {
+        text.parse()
+    }
+}
+
+impl From<Policy> for String {
+    fn from(policy: Policy) -> String {
+        policy.to_string()
+    }
 }
 
 impl fmt::Display for Policy {

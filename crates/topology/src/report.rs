@@ -11,6 +11,7 @@ pub use text::text;
 use crate::ids::Ids;
 use crate::machine::Machine;
 use crate::planner::Plan;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a report is about.
@@ -29,7 +30,7 @@ pub struct Report {
 }
 
 /// Where a running broker is, by the kernel's own figures.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Standing {
     /// Its shards, in their order.
     pub shards: Vec<ShardStanding>,
@@ -46,7 +47,7 @@ pub struct Standing {
 }
 
 /// One shard of a running broker.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ShardStanding {
     /// The kernel's number of its thread.
     pub thread: u32,

@@ -4,8 +4,8 @@ use crate::figures::Figures;
 use lepus_shard::MetricsSnapshot;
 use lepus_topology::report::{Report, ShardStanding, Standing};
 use lepus_topology::{Machine, Place, Wishes, description, kernel};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,17 +75,22 @@ impl Standpoint {
             memory: kernel::anonymous_pages(&mappings).bytes,
             warnings,
         };
-        Ok(json!({
-            "machine": description::write(&machine),
-            "policy": self.wishes.policy.to_string(),
-            "shards": self.wishes.shards,
-            "shards_max": self.wishes.shards_max,
-            "unbound": self.wishes.unbound,
-            "budget_bytes": self.wishes.budget_bytes,
-            "disk_bytes": self.wishes.disk_bytes,
-            "running": running(&standing),
-        }))
+        let answer = Answer {
+            machine: description::write(&machine),
+            wishes: self.wishes.clone(),
+            running: standing,
+        };
+        serde_json::to_value(answer).map_err(|error| error.to_string())
     }
+}
+
+/// What travels from the broker to whoever asks.
+#[derive(Debug, Deserialize, Serialize)]
+struct Answer {
+    machine: String,
+    #[serde(flatten)]
+    wishes: Wishes,
+    running: Standing,
 }
 
 fn shard(metrics: &MetricsSnapshot, mappings: &[kernel::Mapping], own: &[u64]) -> ShardStanding {
@@ -141,79 +146,18 @@ fn disk_of(directory: &Path) -> (String, Option<u32>) {
     (name.unwrap_or_default(), node)
 }
 
-fn bytes_by_node(memory: &BTreeMap<u32, u64>) -> Value {
-    let pairs = memory.iter().map(|(node, bytes)| (node.to_string(), json!(bytes)));
-    pairs.collect::<Map<String, Value>>().into()
-}
-
-fn running(standing: &Standing) -> Value {
-    let shard = |shard: &ShardStanding| {
-        json!({
-            "thread": shard.thread,
-            "allowed": shard.allowed.to_string(),
-            "last_cpu": shard.last_cpu,
-            "migrations": shard.migrations,
-            "memory_policy": shard.memory_policy,
-            "memory": bytes_by_node(&shard.memory),
-        })
-    };
-    json!({
-        "shards": standing.shards.iter().map(shard).collect::<Vec<Value>>(),
-        "log_directory": standing.log_directory,
-        "log_disk": standing.log_disk,
-        "log_node": standing.log_node,
-        "memory": bytes_by_node(&standing.memory),
-        "warnings": standing.warnings,
-    })
-}
-
 /// The report behind an answer of [`Standpoint::answer`]. The plan is made again: it follows from
 /// machine and wishes.
 ///
 /// # Errors
 /// When the answer is not of this version's form.
 pub fn read(answer: &Value) -> Result<Report, String> {
-    let strange = |what: &str| format!("the broker's answer has no {what}: is it another version?");
-    let text = |key: &'static str| answer[key].as_str().ok_or_else(|| strange(key));
-    let machine = description::read(text("machine")?)?;
-    let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
-    let wishes = Wishes {
-        policy: text("policy")?.parse()?,
-        shards: size(&answer["shards"]),
-        shards_max: size(&answer["shards_max"]).unwrap_or(0),
-        unbound: answer["unbound"].as_bool().unwrap_or(false),
-        budget_bytes: answer["budget_bytes"].as_u64(),
-        disk_bytes: answer["disk_bytes"].as_u64(),
-    };
-    let plan = lepus_topology::plan(&machine, &wishes)?;
-    let running = &answer["running"];
-    let shards = running["shards"].as_array().ok_or_else(|| strange("shards"))?;
-    let narrow = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-    let words = |value: &Value| value.as_str().unwrap_or("").to_owned();
-    let standing = Standing {
-        shards: shards
-            .iter()
-            .map(|shard| ShardStanding {
-                thread: narrow(&shard["thread"]).unwrap_or(0),
-                allowed: words(&shard["allowed"]).parse().unwrap_or_default(),
-                last_cpu: narrow(&shard["last_cpu"]),
-                migrations: shard["migrations"].as_u64(),
-                memory_policy: words(&shard["memory_policy"]),
-                memory: memory(&shard["memory"]),
-            })
-            .collect(),
-        log_directory: words(&running["log_directory"]),
-        log_disk: words(&running["log_disk"]),
-        log_node: narrow(&running["log_node"]),
-        memory: memory(&running["memory"]),
-        warnings: running["warnings"].as_array().into_iter().flatten().map(words).collect(),
-    };
-    Ok(Report { machine, plan: Some(plan), standing: Some(standing), ..Report::default() })
-}
-
-fn memory(value: &Value) -> BTreeMap<u32, u64> {
-    let pairs = value.as_object().into_iter().flatten();
-    pairs.filter_map(|(node, bytes)| Some((node.parse().ok()?, bytes.as_u64()?))).collect()
+    let answer: Answer = serde_path_to_error::deserialize(answer)
+        .map_err(|error| format!("the broker's answer: {error}; is it another version?"))?;
+    let machine = description::read(&answer.machine)?;
+    let plan = lepus_topology::plan(&machine, &answer.wishes)?;
+    let (plan, standing) = (Some(plan), Some(answer.running));
+    Ok(Report { machine, plan, standing, ..Report::default() })
 }
 
 #[cfg(test)]
