@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Lines of one kind that are written within a second; further ones are counted.
 pub const LINES_PER_SECOND_MAX: u32 = 50;
+/// How long a thread that was woken by a line leaves those alone that come next: nobody wakes it for them.
+pub(crate) const GATHERING_TIME: Duration = Duration::from_millis(1);
 /// How long the writing thread sleeps when nothing is logged.
 const IDLE_SECONDS: u64 = 86_400;
 /// Lines that may wait for the writing thread.
@@ -186,11 +188,12 @@ impl<W: Write> Writer<W> {
             let counting = self.lost > 0 || self.limits.values().any(|limit| limit.suppressed > 0);
             let wait = Duration::from_secs(if counting { 1 } else { IDLE_SECONDS });
             match receiver.recv_timeout(wait) {
-                Ok(Entry::Line(line)) => self.take(&line),
-                Ok(Entry::Flush(done)) => {
-                    self.report_suppressed(u64::MAX);
-                    self.report_lost(u64::MAX);
-                    let _ = done.try_send(());
+                Ok(first) => {
+                    self.handle(first);
+                    std::thread::sleep(GATHERING_TIME);
+                    for entry in receiver.try_iter() {
+                        self.handle(entry);
+                    }
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.report_suppressed(seconds(SystemTime::now()));
@@ -202,6 +205,18 @@ impl<W: Write> Writer<W> {
             }
             self.report_lost(seconds(SystemTime::now()));
         }
+    }
+
+    fn handle(&mut self, entry: Entry) {
+        match entry {
+            Entry::Line(line) => self.take(&line),
+            Entry::Flush(done) => {
+                self.report_suppressed(u64::MAX);
+                self.report_lost(u64::MAX);
+                let _ = done.try_send(());
+            }
+        }
+        self.report_lost(seconds(SystemTime::now()));
     }
 
     /// Tells how many lines were dropped, unless that was told in this second.

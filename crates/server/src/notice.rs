@@ -1,6 +1,6 @@
 //! What the runtime and the broker tell, as log lines.
 
-use crate::log::{Level, Log};
+use crate::log::{GATHERING_TIME, Level, Log};
 use crate::signal::Wish;
 use lepus_broker::outbox::{Event, Severity};
 use lepus_shard::{Notice, NoticeReader, Notices};
@@ -37,21 +37,36 @@ fn must_be_told(notice: &Notice<Event>) -> bool {
 
 fn write_all(reader: &NoticeReader<Event>, log: &Log, wishes: &Sender<Wish>) {
     let mut failure = None;
-    for notice in reader.iter() {
-        log.count_lost(reader.take_lost());
-        match &notice {
-            // What the system said about it comes before what the broker makes of it.
-            Notice::DiskFailed { failure: said, .. } => failure = Some(said.to_string()),
-            Notice::Core { event, .. } if FATAL.contains(&event.kind) => {
-                let reason = failure.take().unwrap_or_else(|| event.text.clone());
-                let reason = format!("nothing can be kept any more: {reason}");
-                // A failed send means that the main thread is past listening.
-                let _ = wishes.send(Wish::Fail(reason));
-            }
-            _ => {}
+    for first in reader.iter() {
+        handle(first, reader, log, wishes, &mut failure);
+        // While this thread sleeps nobody pays for waking it.
+        std::thread::sleep(GATHERING_TIME);
+        for notice in reader.try_iter() {
+            handle(notice, reader, log, wishes, &mut failure);
         }
-        write(notice, log);
     }
+}
+
+fn handle(
+    notice: Notice<Event>,
+    reader: &NoticeReader<Event>,
+    log: &Log,
+    wishes: &Sender<Wish>,
+    failure: &mut Option<String>,
+) {
+    log.count_lost(reader.take_lost());
+    match &notice {
+        // What the system said about it comes before what the broker makes of it.
+        Notice::DiskFailed { failure: said, .. } => *failure = Some(said.to_string()),
+        Notice::Core { event, .. } if FATAL.contains(&event.kind) => {
+            let reason = failure.take().unwrap_or_else(|| event.text.clone());
+            let reason = format!("nothing can be kept any more: {reason}");
+            // A failed send means that the main thread is past listening.
+            let _ = wishes.send(Wish::Fail(reason));
+        }
+        _ => {}
+    }
+    write(notice, log);
 }
 
 fn write(notice: Notice<Event>, log: &Log) {
