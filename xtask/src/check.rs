@@ -63,8 +63,8 @@ const SECTIONS: [Section; 13] = [
     },
     Section {
         name: "sim",
-        asserts: "1,200 seeds of the simulator, and 1,200 half of which are under strain; most with disks and restarts",
-        commands: &[&["make", "--no-print-directory", "sim", "SEEDS=1200"]],
+        asserts: "1,000 seeds of the simulator, and 1,000 half of which are under strain; most with disks and restarts",
+        commands: &[&["make", "--no-print-directory", "sim", "SEEDS=1000"]],
     },
     Section {
         name: "kill",

@@ -1,7 +1,7 @@
 //! What the queues and connections of a shard hold, in sums that are kept as it changes.
 //!
 //! Whoever asks for figures walks over nothing. A queue is counted anew at the end of a cycle in which it
-//! was used, with its tables (`Home::account_memory`); a connection with its bytes (`Edge::recount`). Between the
+//! was used, with its tables (`Home::account_memory`); a connection with its bytes (`Connections::recount`). Between the
 //! cycles the sums are exact; in the middle of one they are those of its beginning.
 
 use crate::queue::Queue;

@@ -74,7 +74,7 @@ pub struct Homes {
     orphans: Ends<(QueueId, Orphans)>,
     /// Looks for what keeps the logs' oldest segments.
     oldest: OldestSearch,
-    /// What [`crate::Broker::queue_traffic`] saw last.
+    /// What was seen of them when their traffic was sampled last.
     queue_looks: QueueLooks,
     /// Transient queues for which somebody waits for room in a log only because there is little memory.
     spilling: BTreeSet<QueueId>,

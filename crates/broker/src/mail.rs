@@ -1,4 +1,4 @@
-//! Mail between shards: requests to a queue's home and replies to a channel's shard.
+//! Mail between shards, and between the owners of one: requests to a queue's home and replies to a channel's shard.
 //!
 //! Mail names incarnations (connection ids, channel incarnations, queue ids), never slots alone;
 //! where a slot travels it is a hint that the receiver checks against the incarnation.

@@ -80,7 +80,7 @@ pub struct Shard {
     pub effort: Effort,
     /// Who waits for what.
     pub backpressure: Backpressure,
-    /// Bytes that clients made their connections hold, see [`Connection::memory_bytes`].
+    /// Bytes that clients made their connections hold, see [`crate::connection::Connection::memory_bytes`].
     pub connection_bytes: usize,
     /// The same of those that have not opened a vhost: they block nobody, and have a limit of their
     /// own, see [`Limits::entering_bytes_max`].

@@ -53,7 +53,7 @@ impl Traffic {
 pub struct ConnectionTraffic {
     /// The connection.
     pub connection: ConnectionId,
-    /// Whether it could go to another shard once it is quiet, see [`move_connection`](crate::Broker::move_connection): to
+    /// Whether it could go to another shard once it is quiet, see [`Query::MoveConnection`](crate::Query::MoveConnection): to
     /// the one that it talks to most, or if that is its own, to any.
     pub movable: bool,
     /// Messages per second by the shard of the queue.
@@ -65,7 +65,7 @@ pub struct ConnectionTraffic {
 pub struct QueueTraffic {
     /// The queue.
     pub queue: QueueId,
-    /// Whether it could go to another shard now, see [`move_queue`](crate::Broker::move_queue).
+    /// Whether it could go to another shard now, see [`Query::MoveQueue`](crate::Query::MoveQueue).
     pub movable: bool,
     /// Messages per second that were published to it.
     pub messages: u64,

@@ -496,3 +496,44 @@ fn a_connection_that_ends_gets_nothing_more_on_any_of_its_channels() {
         }
     }
 }
+
+/// The broker closes a channel, which takes it several turns, and the connection ends before the client says that it
+/// heard: the channel is one of those that the connection has to clean up, once.
+#[test]
+fn a_channel_that_the_broker_closed_counts_once_when_its_connection_ends() {
+    for shards in [1, 2] {
+        for rounds in [0, 1, 2, 4] {
+            let world = World::new(shards);
+            let client = world.connect(shards - 1);
+            let _ = client.channel_number(2_047).declare_exclusive("");
+            client.together(|| {
+                (1..=2_045).for_each(|number| client.send(number, channel::Open {}));
+            });
+            let last = client.channel_number(2_046);
+            last.declare("q");
+            client.together(|| {
+                for number in 0..2_000 {
+                    let consumer_tag = format!("c{number}");
+                    let consumer_tag = consumer_tag.as_str();
+                    last.send(basic::Consume { queue: "q", consumer_tag, ..Default::default() });
+                }
+            });
+            assert_eq!(consumers(&world), 2_000);
+            let missing = queue::Declare { queue: "missing", passive: true, ..Default::default() };
+            world.quietly(|| last.send(missing));
+            for _ in 0..rounds {
+                world.round();
+            }
+            world.quietly(|| client.reset());
+            let _ = largest_fall(&world, || channels(&world));
+            world.advance(1_000);
+            assert_eq!(
+                (channels(&world), consumers(&world)),
+                (0, 0),
+                "{shards} shards, {rounds} rounds"
+            );
+            let left = world.broker(shards - 1, |broker| broker.connections.len());
+            assert_eq!((left, world.leaks()), (0, vec![]), "{shards} shards, {rounds} rounds");
+        }
+    }
+}

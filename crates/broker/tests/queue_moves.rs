@@ -787,3 +787,32 @@ fn a_client_that_is_gone_keeps_no_deliveries_while_what_it_published_waits_for_r
     assert_eq!(world.queue(came).ready, 2);
     assert_eq!(world.leaks(), [""; 0]);
 }
+
+/// Nobody knows under which id the next start finds the queue, so it has no log: nothing that it is told looks for one.
+#[test]
+fn a_queue_whose_move_is_undecided_is_purged_of_very_many_messages() {
+    let store = Some(StoreOptions { seed: 1, ..StoreOptions::default() });
+    let world = World::with(Options { shards: 3, store, ..Options::default() });
+    let channel = tied(&world, 0);
+    durable(&channel, "q");
+    publish_confirmed(&channel, "q", 0..5);
+    assert_eq!(drain(&world, "q").len(), 5);
+    world.advance(2_000);
+    let near = tied(&world, 0);
+    world.hold_log(LOG);
+    world.move_queue("q", 2);
+    world.advance(10);
+    world.slow_disk(1);
+    world.disk(|disk| disk.faults.sync_error = 1_000);
+    world.release_disk();
+    world.disk(|disk| disk.faults.sync_error = 0);
+    world.slow_disk(0);
+    world.advance(10);
+    assert_eq!(lines(&world).iter().filter(|line| line.contains("undecided")).count(), 1);
+    (0..2_000).for_each(|_| near.publish("", "q", "9"));
+    world.advance(10);
+    assert_eq!(world.queue("q").ready, 2_000);
+    near.purge("q");
+    world.advance(10);
+    assert_eq!(world.queue("q").ready, 0);
+}

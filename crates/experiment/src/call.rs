@@ -3,15 +3,13 @@
 use crate::experiment::{EXPERIMENTS, Experiment};
 use crate::plan::Plan;
 use crate::subject::{Choice, Kind, Site};
-use clap::builder::{
-    PossibleValue, PossibleValuesParser, RangedI64ValueParser, RangedU64ValueParser,
-};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser};
 use clap::{Args, Command, FromArgMatches};
 use lepus_perf::Uri;
 use std::path::PathBuf;
 
 const SCALE_MAX: f64 = 100.0;
-const ROUNDS_MAX: u64 = 1_000;
+const ROUNDS_MAX: usize = 1_000;
 const SECONDS_MAX: f64 = 86_400.0;
 /// Columns of the help at most.
 const HELP_WIDTH: usize = 100;
@@ -43,13 +41,13 @@ pub struct Words {
     #[arg(long, value_name = "BROKER", value_parser = choice)]
     vs: Option<Choice>,
     /// 1 for the report's counts and lengths; the default fits a coffee break
-    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, SCALE_MAX), default_value = "0.2")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, SCALE_MAX), allow_negative_numbers = true, default_value = "0.2")]
     scale: f64,
     /// How often each broker has its turn
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=ROUNDS_MAX), default_value = "3")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| whole(text, ROUNDS_MAX), allow_negative_numbers = true, default_value = "3")]
     rounds: usize,
     /// Length of each load that is limited by time; by the scale when left out, at least 3
-    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, SECONDS_MAX))]
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, SECONDS_MAX), allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// Directory of the report; build/experiments/NAME-TIME when left out
     #[arg(long, value_name = "DIR")]
@@ -147,6 +145,11 @@ impl Words {
 /// A path that stays the same in another working directory.
 pub(crate) fn absolute(path: PathBuf) -> Result<PathBuf, String> {
     std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn whole(text: &str, most: usize) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0 && *number <= most);
+    number.ok_or_else(|| format!("a whole number from 1 to {most} is needed"))
 }
 
 fn number(text: &str, most: f64) -> Result<f64, String> {

@@ -120,11 +120,31 @@ impl Importer {
     }
 }
 
+/// An error in words of JSON instead of those of the reader's types.
+fn plainly(error: &serde_json::Error) -> String {
+    const WORDS: [(&str, &str); 7] = [
+        ("invalid type: ", "found "),
+        ("expected i64", "expected a whole number"),
+        ("expected a string", "expected a text"),
+        ("expected a sequence", "expected a list"),
+        ("expected a boolean", "expected true or false"),
+        ("found map", "found an object"),
+        ("found sequence", "found a list"),
+    ];
+    let text = error.to_string();
+    WORDS.into_iter().fold(text, |text, (found, said)| text.replace(found, said))
+}
+
 impl DefinitionsError {
     /// What serde found at a path.
     fn of(path: &str, error: &serde_json::Error) -> DefinitionsError {
         if error.is_data() {
-            return DefinitionsError { path: path.to_owned(), text: error.to_string() };
+            let hint = match path {
+                "" => "; a definitions file is an object with users, vhosts, queues and so on",
+                _ => "",
+            };
+            let text = format!("{}{hint}", plainly(error));
+            return DefinitionsError { path: path.to_owned(), text };
         }
         DefinitionsError { path: String::new(), text: format!("not valid JSON: {error}") }
     }

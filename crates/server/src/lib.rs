@@ -58,7 +58,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Completions { shell } => print(&command::completions(shell)),
         Command::Man { all: Some(directory), .. } => match command::write_pages(&directory) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&format!("{}: {error}", directory.display())),
+            Err(error) => {
+                failed(&format!("cannot write pages to {}: {error}", directory.display()))
+            }
         },
         Command::Man { command, .. } => match command::page(&command) {
             Ok(page) => print(&page),

@@ -10,14 +10,16 @@ pub use broker::take;
 
 use crate::control;
 use crate::flags::BrokerFlags;
-use clap::{Args, value_parser};
+use clap::Args;
 use kernel::Perf;
 use lepus_flame::report::Report;
 use lepus_flame::{Profile, Recording, Symbols};
 use lepus_perf::to_stderr;
 use lepus_profile::RATE_MAX;
 use serde_json::json;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long a profile takes when nothing else is asked for.
@@ -47,10 +49,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Call {
     /// How long it takes, from 1 to 300
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SECONDS_MAX), default_value_t = SECONDS_DEFAULT)]
+    #[arg(long, value_name = "N", value_parser = |text: &str| whole(text, SECONDS_MAX), allow_negative_numbers = true, default_value_t = SECONDS_DEFAULT)]
     pub seconds: u64,
     /// Samples per second of CPU time, from 1 to 1000
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(RATE_MAX)), default_value_t = RATE_DEFAULT)]
+    #[arg(long, value_name = "N", value_parser = |text: &str| whole(text, RATE_MAX), allow_negative_numbers = true, default_value_t = RATE_DEFAULT)]
     pub rate: u32,
     /// Directory of the report; lepus-profile-TIME when left out
     #[arg(long, alias = "output", value_name = "DIR")]
@@ -96,6 +98,15 @@ pub fn run(call: &Call) -> Result<String, String> {
     report.write(&directory)?;
     let shown = directory.join("report.html");
     Ok(format!("{}\nreport in {}\n", report.text(), shown.display()))
+}
+
+/// A whole number from 1 to this.
+fn whole<N: FromStr + PartialOrd + From<u8> + Copy + Display>(
+    text: &str,
+    most: N,
+) -> Result<N, String> {
+    let number = text.parse::<N>().ok().filter(|number| (N::from(1)..=most).contains(number));
+    number.ok_or_else(|| format!("a whole number from 1 to {most} is needed"))
 }
 
 #[cfg(test)]

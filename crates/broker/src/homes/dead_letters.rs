@@ -220,7 +220,7 @@ impl HomeSide<'_> {
     }
 
     /// Puts a message into queues; its source keeps it until all of them have it. Where they are very
-    /// many it becomes a job, and [`Broker::passed_on`] is called when that is done.
+    /// many it becomes a job, and [`HomeSide::passed_on`] is called when that is done.
     pub(crate) fn pass_on(
         &mut self,
         now: Now,

@@ -111,7 +111,7 @@ impl HomeSide<'_> {
     }
 
     /// The directory deleted a queue whose home is here. Where its bindings go in slices, who deleted
-    /// it hears that after the last: [`Broker::deletion_over`].
+    /// it hears that after the last: [`HomeSide::deletion_over`].
     pub(crate) fn home_deleted(
         &mut self,
         now: Now,

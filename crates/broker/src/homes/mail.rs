@@ -148,7 +148,7 @@ impl HomeSide<'_> {
             }
             Mail::QueueLeaves { queue, number } => self.queue_leaves(from, queue, number, out),
             Mail::QueueQuiet { number } => self.homes.migrations.is_quiet(number),
-            Mail::QueueUndecided { queue } => self.take_log_from(queue, out),
+            Mail::QueueUndecided { queue } => self.take_log_from(now, queue, out),
             Mail::QueueArrives { queue, cargo } => {
                 self.queue_arrives(now, from, queue, *cargo, out)
             }

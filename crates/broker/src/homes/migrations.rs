@@ -69,7 +69,7 @@ impl HomeSide<'_> {
 
     /// Nobody knows under which of two ids the next start will find a queue, so nothing is logged
     /// for it any more. It is empty: what it had has left its log.
-    pub(crate) fn take_log_from(&mut self, queue: QueueId, out: &mut Outbox) {
+    pub(crate) fn take_log_from(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
         let Some(slot) = self.homes.slot_of(queue, u32::MAX) else {
             return race!("the queue was deleted while it was to move");
         };
@@ -78,6 +78,10 @@ impl HomeSide<'_> {
             // Nothing of it is found again anyway.
             return;
         }
+        let held = home.queue.ready() + home.queue.unacked();
+        invariant!(held == 0, "a queue that is about to leave has no messages");
+        self.journal.forget_windows(home.queue.windowed());
+        home.queue.apply(now, command::DetachLog {}, &mut NoSink);
         home.log = NO_LOG;
         let name = self.directory.describe_queue(queue);
         let text = format!(

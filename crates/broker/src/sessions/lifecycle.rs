@@ -281,20 +281,17 @@ impl SessionSide<'_> {
             }
             // The number is free once the client's close-ok came, so only a channel whose number
             // is free already goes here.
-            Some(Ending::ByBroker) => {
-                let is_ending = connection.end.is_some();
+            Some(Ending::ByBroker) if connection.end.is_none() => {
                 connection.remove_retired(at.channel.channel);
-                if is_ending {
-                    self.cleaned(now, at.slot, out);
-                }
             }
-            Some(Ending::ByConnection) => {
+            // Of a connection that ends it goes at once: it is counted among what is to be cleaned, once.
+            Some(Ending::ByBroker | Ending::ByConnection) => {
                 if connection.is_retired(at.channel.channel) {
                     connection.remove_retired(at.channel.channel);
                 } else {
                     connection.remove_channel(number);
+                    self.shard.counters.channels_closed += 1;
                 }
-                self.shard.counters.channels_closed += 1;
                 self.cleaned(now, at.slot, out);
             }
             None => invariant!("a channel that closes was told to"),

@@ -3,12 +3,11 @@
 use super::variant::{Cores, Sweep};
 use crate::call::absolute;
 use crate::subject::Site;
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use lepus_topology::{Machine, POLICIES_ACCEPTED, Policy, source};
 use std::path::PathBuf;
 
-const ROUNDS_MAX: u64 = 10_000;
+const ROUNDS_MAX: usize = 10_000;
 const SECONDS_MAX: f64 = 86_400.0;
 const CORES_MAX: usize = 8_192;
 const SHARDS_MAX: usize = 256;
@@ -89,14 +88,14 @@ pub struct Words {
     #[arg(long, value_enum, default_value = "throughput")]
     goal: Goal,
     /// How often each setting has its turn
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=ROUNDS_MAX), default_value = "10")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| whole(text, ROUNDS_MAX), allow_negative_numbers = true, default_value = "10")]
     rounds: usize,
     /// Length of a run
-    #[arg(long, value_name = "N", value_parser = |text: &str| seconds(text, 1.0), default_value = "5")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| seconds(text, 1.0), allow_negative_numbers = true, default_value = "5")]
     seconds: f64,
     /// Seconds of load before each run that do not count: by then the balancer has seen what goes on, and has moved what it
     /// moves
-    #[arg(long, value_name = "N", value_parser = |text: &str| seconds(text, 0.0), default_value = "15")]
+    #[arg(long, value_name = "N", value_parser = |text: &str| seconds(text, 0.0), allow_negative_numbers = true, default_value = "15")]
     warm_up: f64,
     /// Numbers of shards, such as 1,2,4, or every; when left out all up to 8, then 12, 16, 24 and so on. All CPUs are always
     /// tried

@@ -3,7 +3,7 @@
 use lepus_amqp::table::{DEPTH_MAX, Table, Value as AmqpValue};
 use lepus_broker::directory::HashingAlgorithm;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt;
@@ -30,6 +30,41 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 
     fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<T, M::Error> {
         T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// An object; `null` and `[]`, as some exporters write an empty one, have nothing in them.
+#[derive(Debug, Default)]
+pub struct MaybeEmpty<T>(pub T);
+
+impl<'de, T: Default + Deserialize<'de>> Deserialize<'de> for MaybeEmpty<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<MaybeEmpty<T>, D::Error> {
+        from.deserialize_any(MaybeEmptyVisitor(PhantomData)).map(MaybeEmpty)
+    }
+}
+
+struct MaybeEmptyVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Default + Deserialize<'de>> Visitor<'de> for MaybeEmptyVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<T, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<T, S::Error> {
+        match items.next_element::<IgnoredAny>()? {
+            None => Ok(T::default()),
+            Some(_) => Err(Error::custom("a list with something in it, expected an object")),
+        }
     }
 }
 
@@ -87,7 +122,9 @@ impl<'de> Deserialize<'de> for Words {
             Value::Array(items) => items.iter().map(|item| item.as_str().map(word)).collect(),
             _ => None,
         };
-        words.map(Words).ok_or_else(|| Error::custom("expected a list of texts"))
+        words.map(Words).ok_or_else(|| {
+            Error::custom("expected a list of texts, or one text with commas between the words")
+        })
     }
 }
 

@@ -1,15 +1,16 @@
 //! The items of a definitions file, each of which becomes a request. What may be left out is an `Option`, which
 //! `null` leaves out as well.
 
-use super::field::{Algorithm, Arguments, Limit, Object, Words, list};
+use super::field::{Algorithm, Arguments, Limit, MaybeEmpty, Words, list};
+use super::plainly;
 use lepus_base::ShardId;
 use lepus_broker::binding::Destination;
 use lepus_broker::directory::{
     HashingAlgorithm, PasswordHash, Request, UserLimits, VhostLimits, VhostMetadata, VhostRef,
 };
 use lepus_broker::queue::QueueKind;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -20,7 +21,7 @@ pub struct File {
     tags: Words,
     default_queue_type: Option<DefaultQueueType>,
     protected_from_deletion: Option<bool>,
-    metadata: Option<Object<Metadata>>,
+    metadata: Option<MaybeEmpty<Metadata>>,
     #[serde(default, deserialize_with = "list")]
     pub users: Vec<User>,
     #[serde(default, deserialize_with = "list")]
@@ -71,10 +72,11 @@ pub struct User {
     password: Option<IgnoredAny>,
     #[serde(default)]
     tags: Words,
-    limits: Option<OfUser>,
+    #[serde(default)]
+    limits: MaybeEmpty<OfUser>,
 }
 
-/// Limits of a user: an object, or `[]`, as some exporters write an empty one.
+/// Limits of a user.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct OfUser {
@@ -102,7 +104,7 @@ impl User {
                 ("password_hash", text)
             })?,
         };
-        let (name, limits) = (self.name, self.limits.unwrap_or_default());
+        let (name, limits) = (self.name, self.limits.0);
         let put = Request::PutUser { name: name.clone(), password, tags: self.tags.0 };
         if limits.connections.is_none() && limits.channels.is_none() {
             return Ok(vec![put]);
@@ -124,8 +126,9 @@ pub struct Vhost {
     tags: Words,
     default_queue_type: Option<DefaultQueueType>,
     protected_from_deletion: Option<bool>,
-    metadata: Option<Object<Metadata>>,
-    limits: Option<OfVhost>,
+    metadata: Option<MaybeEmpty<Metadata>>,
+    #[serde(default)]
+    limits: MaybeEmpty<OfVhost>,
 }
 
 /// What newer exports say of a virtual host in an object of its own, and older ones beside its name.
@@ -138,16 +141,25 @@ struct Metadata {
     protected_from_deletion: Option<bool>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum DefaultQueueType {
-    #[serde(rename = "", alias = "undefined")]
-    Undefined,
-    Classic,
-    Quorum,
+/// The kind of queues that are declared without one, if it is said.
+#[derive(Clone, Copy, Debug)]
+struct DefaultQueueType(Option<QueueKind>);
+
+impl<'de> Deserialize<'de> for DefaultQueueType {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<DefaultQueueType, D::Error> {
+        let name = String::deserialize(from)?;
+        match name.as_str() {
+            "" | "undefined" => Ok(DefaultQueueType(None)),
+            "classic" => Ok(DefaultQueueType(Some(QueueKind::Classic))),
+            "quorum" => Ok(DefaultQueueType(Some(QueueKind::Quorum))),
+            _ => Err(Error::custom(format!(
+                "{name:?} is not supported; there are classic and quorum"
+            ))),
+        }
+    }
 }
 
-fn merged(outer: Metadata, inner: Option<Object<Metadata>>) -> VhostMetadata {
+fn merged(outer: Metadata, inner: Option<MaybeEmpty<Metadata>>) -> VhostMetadata {
     let is_own = inner.is_none();
     let inner = inner.map_or_else(Metadata::default, |inner| inner.0);
     let tags = if inner.tags.0.is_empty() { outer.tags.0 } else { inner.tags.0 };
@@ -157,16 +169,12 @@ fn merged(outer: Metadata, inner: Option<Object<Metadata>>) -> VhostMetadata {
     VhostMetadata {
         description: inner.description.or(outer.description).unwrap_or_default().into(),
         tags,
-        default_queue_type: kind.and_then(|kind| match kind {
-            DefaultQueueType::Undefined => None,
-            DefaultQueueType::Classic => Some(QueueKind::Classic),
-            DefaultQueueType::Quorum => Some(QueueKind::Quorum),
-        }),
+        default_queue_type: kind.and_then(|kind| kind.0),
         protected: protected.unwrap_or(false),
     }
 }
 
-/// Limits of a virtual host: an object, or `[]`, as some exporters write an empty one.
+/// Limits of a virtual host.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OfVhost {
@@ -189,7 +197,7 @@ impl OfVhost {
 impl Vhost {
     /// The virtual host, then its limits where there are any.
     pub fn requests(self) -> Vec<Request> {
-        let limits = self.limits.unwrap_or_default();
+        let limits = self.limits.0;
         let some = limits.connections.is_some() || limits.queues.is_some();
         let limits = some.then(|| limits.request(VhostRef::from(self.name.as_str())));
         let outer = Metadata {
@@ -264,8 +272,12 @@ impl Parameter {
         let Some(value) = self.value.filter(|_| self.component == LIMITS) else {
             return Ok(None);
         };
-        let limits: OfVhost =
-            serde_json::from_value(value).map_err(|error| format!("value: {error}"))?;
+        let limits: Result<MaybeEmpty<OfVhost>, _> = serde_path_to_error::deserialize(value);
+        let MaybeEmpty(limits) = limits.map_err(|error| {
+            let path = error.path().to_string();
+            let dot = if path == "." { "" } else { "." };
+            format!("value{dot}{}: {}", path.trim_start_matches('.'), plainly(error.inner()))
+        })?;
         Ok(Some(limits.request(vhost(self.vhost, single)?)))
     }
 }

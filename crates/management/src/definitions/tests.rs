@@ -115,17 +115,17 @@ fn errors_name_their_path() {
     assert!(error("{").starts_with("not valid JSON: "), "{}", error("{"));
     assert!(error("[]").contains("expected an object"));
     for (content, start) in [
-        (r#"{"users": 5}"#, "users: invalid type: integer `5`, expected a sequence at line 1"),
+        (r#"{"users": 5}"#, "users: found integer `5`, expected a list at line 1"),
         (
             r#"{"queues": [{"name": "q"}, 7]}"#,
-            "queues[1]: invalid type: integer `7`, expected an object at line 1",
+            "queues[1]: found integer `7`, expected an object at line 1",
         ),
-        (r#"{"queues": [["q", "/"]]}"#, "queues[0]: invalid type: sequence, expected an object"),
+        (r#"{"queues": [["q", "/"]]}"#, "queues[0]: found a list, expected an object"),
         (r#"{"queues": [{"vhost": "/"}]}"#, "queues[0]: missing field `name`"),
         (r#"{"queues": [{"name": "q"}]}"#, "queues[0]: missing field `vhost`"),
         (
             r#"{"queues": [{"vhost": "/", "name": "q", "durable": "yes"}]}"#,
-            "queues[0].durable: invalid type: string \"yes\", expected a boolean",
+            "queues[0].durable: found string \"yes\", expected true or false",
         ),
         (
             r#"{"bindings": [{"vhost": "/", "source": "x", "destination": "d", "destination_type": "topic"}]}"#,
@@ -133,11 +133,11 @@ fn errors_name_their_path() {
         ),
         (
             r#"{"vhosts": [{"name": "v", "metadata": {"default_queue_type": "stream"}}]}"#,
-            "vhosts[0].metadata.default_queue_type: unknown variant `stream`, expected one of",
+            "vhosts[0].metadata.default_queue_type: \"stream\" is not supported; there are classic and quorum",
         ),
         (
             r#"{"users": [{"name": "u", "limits": {"max-channels": 1e3}}]}"#,
-            "users[0].limits.max-channels: invalid type: floating point `1000.0`",
+            "users[0].limits.max-channels: found floating point `1000.0`, expected a whole number",
         ),
         (
             r#"{"users": [{"name": "u", "limits": {"max-channels": 5000000000}}]}"#,
@@ -145,6 +145,22 @@ fn errors_name_their_path() {
         ),
         (r#"{"users": [{"name": "u", "tags": 5}]}"#, "users[0].tags: expected a list of texts"),
         (r#"{} x"#, "not valid JSON: trailing characters"),
+        (
+            r#"{"vhosts": [{"name": "v", "limits": [0, 0]}]}"#,
+            "vhosts[0].limits: a list with something in it, expected an object",
+        ),
+        (
+            r#"{"users": [{"name": "u", "limits": [0, 0]}]}"#,
+            "users[0].limits: a list with something in it, expected an object",
+        ),
+        (
+            r#"{"parameters": [{"component": "vhost-limits", "vhost": "/", "name": "limits", "value": {"max-queues": "5"}}]}"#,
+            "parameters[0]: value.max-queues: found string \"5\", expected a whole number",
+        ),
+        (
+            r#"{"parameters": [{"component": "vhost-limits", "vhost": "/", "name": "limits", "value": [5]}]}"#,
+            "parameters[0]: value: a list with something in it, expected an object",
+        ),
     ] {
         assert!(error(content).starts_with(start), "{content}: {}", error(content));
     }
@@ -165,6 +181,18 @@ fn errors_name_their_path() {
     assert!(text.starts_with("users[0].hashing_algorithm: "), "{text}");
     let text = error(r#"{"users": [{"name": "u", "password": "x"}]}"#);
     assert!(text.contains("lepus hash-password"), "{text}");
+}
+
+#[test]
+fn an_empty_list_stands_for_an_empty_object() {
+    for content in [
+        r#"{"vhosts": [{"name": "v", "limits": [], "metadata": []}]}"#,
+        r#"{"vhosts": [{"name": "v", "limits": null, "metadata": null}]}"#,
+        r#"{"users": [{"name": "v", "limits": []}]}"#,
+    ] {
+        let read = importer().read(content).expect("it is what exporters write");
+        assert_eq!(read.requests.len(), 1, "{content}");
+    }
 }
 
 #[test]

@@ -41,15 +41,19 @@ pub fn write_pages(directory: &Path) -> io::Result<()> {
 
 fn write_below(command: &Command, directory: &Path) -> io::Result<()> {
     fs::write(directory.join(format!("{}.1", full_name(command))), render(command)?)?;
-    let mut below = command.get_subcommands().filter(|below| below.get_name() != "help");
-    below.try_for_each(|below| write_below(below, directory))
+    command.get_subcommands().try_for_each(|below| write_below(below, directory))
 }
 
 /// All commands, each with its name from the top.
 fn described() -> Command {
-    let mut top = Words::command();
+    let mut top = without_help(Words::command());
     top.build();
     top
+}
+
+/// The same without the commands `help` that are made up for each that has others: pages are help already.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 /// `lepus-user-add`

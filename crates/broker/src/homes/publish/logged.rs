@@ -158,7 +158,7 @@ impl HomeSide<'_> {
         Room::Now
     }
 
-    /// As [`Broker::room_for`] says of a message of so many bytes that goes to these queues.
+    /// As [`HomeSide::room_for`] says of a message of so many bytes that goes to these queues.
     #[cold]
     pub(crate) fn lack_of_room(
         &mut self,
@@ -217,7 +217,7 @@ impl HomeSide<'_> {
     }
 
     /// What a message needs to be passed on to these queues, whether there is room for it or not, as
-    /// [`Broker::room_to_pass_on`] asks. `None` where it needs none. The queues for which it needs some only because
+    /// [`HomeSide::room_to_pass_on`] asks. `None` where it needs none. The queues for which it needs some only because
     /// memory is short are added to `spilling`.
     pub(crate) fn need_to_pass_on(
         &self,
