@@ -3,10 +3,12 @@
 mod agree;
 mod backlog;
 mod callgrind;
+mod cast;
 mod core_drive;
 mod costs;
 mod counters;
 mod curves;
+mod ground;
 mod idle;
 mod instructions;
 mod large;
@@ -27,6 +29,7 @@ use crate::call::absolute;
 use crate::subject::Kind;
 use clap::Parser;
 use core_drive::DRIVES;
+use place::Place;
 use run::Plan;
 use std::ffi::OsString;
 use std::io;
@@ -59,9 +62,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn carry_out(command: Command) -> Result<(), String> {
     let done: io::Result<()> = match command {
         Command::Run { rounds, workloads, brokers, places } => {
-            let (place, load, results) = places.prepare()?;
+            let (place, load) = places.prepare()?;
             let (workloads, brokers) = (workloads.0, brokers.0);
-            run::run(&Plan { rounds, workloads, brokers, place, load, results })
+            run::run(&Plan { rounds, workloads, brokers, place, load })
         }
         Command::Backlog { list: Some(_), .. } => {
             backlog::list();
@@ -81,12 +84,12 @@ fn carry_out(command: Command) -> Result<(), String> {
             backlog::endure(&backlog::EndurancePlan::new(words, places.prepare()?)?)
         }
         Command::Agree { rounds, broker, places } => {
-            let (place, load, _) = places.prepare()?;
+            let (place, load) = places.prepare()?;
             let fits = agree::run(&agree::Plan { rounds, broker, place, load });
             return hold(fits, "the testers are more than a tenth apart");
         }
         Command::Costs { counting, places } => {
-            let (place, load, _) = places.prepare()?;
+            let (place, load) = places.prepare()?;
             costs::run(&costs::Plan { place, load, counting: absolute(counting)? })
         }
         Command::Instructions { record, file, scratch } => {
@@ -99,7 +102,10 @@ fn carry_out(command: Command) -> Result<(), String> {
         Command::Large { message, places } => large::run(message, &places.prepare()?.0),
         Command::TlsChurn { churn, places } => tls_churn::run(churn, &places.prepare()?.0),
         Command::Drive { load, messages } => return drive(&load, messages),
-        Command::NumaModel { scratch } => numa_model::run(&scratch),
+        Command::NumaModel { results } => {
+            let place = Place::without_brokers(&absolute(results)?);
+            place.and_then(|place| numa_model::run(&place))
+        }
         Command::List => {
             list();
             Ok(())

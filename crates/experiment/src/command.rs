@@ -3,7 +3,7 @@
 use crate::call::Words;
 use crate::experiment::Experiment;
 use crate::plan::Plan;
-use crate::report::{Content, Report, about, file_time, is_empty};
+use crate::report::{Content, OWN_TESTER, Report, about, file_time, is_empty};
 use crate::session::Session;
 use crate::stop::Stop;
 use lepus_perf::to_stderr;
@@ -94,7 +94,7 @@ fn write_report(
 ) -> io::Result<()> {
     let (plan, record) = (session.plan, &session.record);
     let scale = format!("{} of the report's, {} rounds", plan.scale, plan.rounds);
-    let about = about(&plan.command, seconds, ("scale", scale), &record.brokers());
+    let about = about(&plan.command, seconds, ("scale", scale), OWN_TESTER, &record.brokers());
     let result = json!({
         "experiment": experiment.name,
         "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),

@@ -16,6 +16,7 @@ mod call;
 mod command;
 pub mod disk;
 mod experiment;
+pub mod identity;
 pub mod metrics;
 mod plan;
 pub mod plot;

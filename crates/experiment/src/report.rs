@@ -24,6 +24,9 @@ pub fn plot(svg: Result<String, PlotError>) -> Block {
     }
 }
 
+/// The load tester of this build.
+pub const OWN_TESTER: &str = concat!("lepus perf ", env!("CARGO_PKG_VERSION"));
+
 /// A report: what it is of and what it says.
 #[derive(Debug)]
 pub struct Report<'a> {
@@ -43,13 +46,14 @@ pub struct Report<'a> {
     pub result: &'a Value,
 }
 
-/// How a report came about: the command, the time, the size (its name and value), the brokers by their names with what they
-/// call themselves, the machine.
+/// How a report came about: the command, the time, the size (its name and value), who made the load, the brokers by their
+/// names with what they call themselves, the machine.
 #[must_use]
 pub fn about(
     command: &str,
     seconds: f64,
     size: (&str, String),
+    load: &str,
     brokers: &[(String, String)],
 ) -> Vec<(String, String)> {
     let mut about = vec![
@@ -57,7 +61,7 @@ pub fn about(
         ("date".to_owned(), utc(std::time::SystemTime::now())),
         ("took".to_owned(), format!("{seconds:.0} s")),
         (size.0.to_owned(), size.1),
-        ("tester".to_owned(), format!("lepus perf {}", env!("CARGO_PKG_VERSION"))),
+        ("load by".to_owned(), load.to_owned()),
     ];
     about.extend_from_slice(brokers);
     about.extend(facts());

@@ -1,5 +1,6 @@
 //! The course of an experiment: brokers are started, take turns under load, and are ended.
 
+use crate::identity::own_version;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Record, Run};
@@ -7,8 +8,6 @@ use crate::stop::Stop;
 use crate::subject::{Choice, Kind, Placement, Subject, without_password};
 use crate::workload::{self, Load};
 use lepus_perf::to_stderr;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// An experiment under way.
 pub struct Session<'a> {
@@ -136,11 +135,4 @@ impl<'a> Session<'a> {
         let turns = placements * self.plan.rounds * self.plan.choices.len();
         self.progress.expect(seconds * turns as f64);
     }
-}
-
-/// What a build of `lepus` calls itself.
-fn own_version(lepus: &Path) -> String {
-    let output = Command::new(lepus).arg("version").stdin(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.unwrap_or_else(|_| "lepus".to_owned())
 }

@@ -190,6 +190,8 @@ pub struct Subject {
     pub uri: String,
     /// Product and version as it tells them.
     pub product: String,
+    /// The settings that it was started with, as far as they matter for what is measured; empty where it runs already.
+    pub settings: String,
     /// Its process; none when it runs elsewhere or cannot be seen.
     pub pid: Option<u32>,
     /// The port of its metrics, where it is one of ours that shows them.
@@ -246,6 +248,7 @@ impl Subject {
         Subject {
             uri: uri.to_owned(),
             product: String::new(),
+            settings: String::new(),
             pid: None,
             metrics: None,
             kind: None,
@@ -495,6 +498,7 @@ fn start_ours(
     let uri = format!("amqp://guest:guest@127.0.0.1:{}", ports.amqp);
     let mut subject = Subject::elsewhere(&uri);
     subject.kind = Some(kind);
+    subject.settings = settings(kind, site, placement);
     subject.metrics = (kind != Kind::RabbitMq).then_some(ports.metrics);
     subject.data = Some(scratch.join("data"));
     subject.log = scratch.join("output.log");
@@ -534,6 +538,29 @@ fn start_ours(
     Ok(subject)
 }
 
+/// What is set of a broker that is started here, apart from ports and paths.
+fn settings(kind: Kind, site: &Site, placement: &Placement) -> String {
+    let cpus: Vec<String> = placement.broker.iter().map(usize::to_string).collect();
+    let mut words = match kind {
+        Kind::Lepus => format!("--shards {}", placement.broker.len().max(1)),
+        Kind::RabbitMq => "no plugins, no configuration file".to_owned(),
+        Kind::LavinMq => format!("{LAVINMQ_LOG} {LAVINMQ_MQTT}"),
+        Kind::NullBroker | Kind::NullRelay => "no settings".to_owned(),
+    };
+    if kind == Kind::Lepus && !site.flags.is_empty() {
+        words.push_str(&format!(" {}", site.flags.join(" ")));
+    }
+    if !cpus.is_empty() {
+        words.push_str(&format!(", on CPU {}", cpus.join(", ")));
+    }
+    words
+}
+
+/// LavinMQ tells of warnings only, as the others do here.
+const LAVINMQ_LOG: &str = "--log-level=warn";
+/// It listens for AMQP alone.
+const LAVINMQ_MQTT: &str = "--mqtt-port=-1";
+
 fn own_command(site: &Site, ports: Ports, placement: &Placement) -> Command {
     let mut command = Command::new(&site.lepus);
     command.args(["serve", "--data-dir", "data"]);
@@ -546,7 +573,7 @@ fn own_command(site: &Site, ports: Ports, placement: &Placement) -> Command {
 
 fn lavinmq_command(site: &Site, ports: Ports) -> Command {
     let mut command = Command::new(site.lavinmq.as_deref().unwrap_or(Path::new("lavinmq")));
-    command.args(["-D", "data", "-b", "127.0.0.1", "-l", "warn", "--mqtt-port=-1"]);
+    command.args(["-D", "data", "-b", "127.0.0.1", LAVINMQ_LOG, LAVINMQ_MQTT]);
     command.args([
         format!("--amqp-port={}", ports.amqp),
         format!("--http-port={}", ports.second),

@@ -12,7 +12,7 @@ pub mod settings_file;
 pub mod variant;
 
 use crate::command::say;
-use crate::report::{Report, about, file_time, is_empty};
+use crate::report::{OWN_TESTER, Report, about, file_time, is_empty};
 use crate::stop::Stop;
 use call::Plan;
 pub use call::Words;
@@ -98,6 +98,7 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
         &plan.command,
         start.elapsed().as_secs_f64(),
         ("load", size),
+        OWN_TESTER,
         &course.record.brokers(),
     );
     let result = report::result(&course, advice, &about);

@@ -1,11 +1,22 @@
 //! Whether `lepus perf` and the reference tester measure the same: the same load by both on the same broker in turn.
 
-use crate::bench::measure::{Load, pinned};
+use crate::bench::measure::{Load, listen, pinned};
 use crate::bench::place::Place;
+use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::workload::{SINGLE, Said, Tester, Workload};
+use crate::report::{Block, Table};
 use crate::statistics::median;
 use crate::subject::{Kind, Subject};
-use std::io::{self, BufRead, BufReader};
+use serde_json::{Value, json};
+use std::io;
+
+const TITLE: &str = "Whether lepus perf and the reference tester measure the same";
+const ASKS: &str = "Are rate and median latency of the two within a tenth of each other, on the same broker in turn?";
+const LEGEND: [&str; 2] = [
+    "ref.: the reference tester; null: the same on the broker that does next to nothing; own: lepus perf; ratio: own by \
+     reference. µs: the median latency of consumers.",
+    "agree: within a tenth; APART: not. its own: the reference shows itself there, not the broker, and is not compared.",
+];
 
 /// How far the two may be apart, as a share of the reference's figure.
 const APART_MAX: f64 = 0.10;
@@ -79,7 +90,7 @@ struct Figures {
     latency: f64,
 }
 
-/// Compares and prints; whether both figures of all loads are within a tenth of each other where the
+/// Compares and reports; whether both figures of all loads are within a tenth of each other where the
 /// reference is not itself the limit. That is shown by the null broker, which does next to nothing: a
 /// rate that the reference does not exceed there is its own, and so is a latency of which more than
 /// half is there already.
@@ -89,57 +100,136 @@ struct Figures {
 pub fn run(plan: &Plan) -> io::Result<bool> {
     let kind = Kind::find(&plan.broker);
     let kind = kind.ok_or_else(|| io::Error::other(format!("no broker {}", plan.broker)))?;
+    let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
+    let cover = Cover { name: "agree", title: TITLE, asks: ASKS, size: ("medians of", size) };
+    let mut sheet = Sheet::new(cover, &plan.place);
     let subject = plan.place.start(kind)?;
-    println!(
-        "{:10} {:>16} {:>10} {:>9} {:>9}  {:>14} {:>10} {:>9} {:>9}",
-        kind.name(),
-        "reference msg/s",
+    let mut table = Table::new([
+        "",
+        "ref. msg/s",
         "null",
         "own",
         "ratio",
-        "reference µs",
+        "ref. µs",
         "null",
         "own",
-        "ratio"
-    );
+        "ratio",
+        "rate",
+        "latency",
+    ]);
     let mut agree = true;
     for both in &LOADS {
-        eprintln!("{}: the reference on the null broker", both.name);
-        let null = plan.place.start(Kind::NullBroker)?;
-        let floor = measure(both, Tester::Reference, &null, &plan.load)?;
-        drop(null);
-        let (mut reference, mut own) = (Vec::new(), Vec::new());
-        for round in 1..=plan.rounds {
-            eprintln!("{}: {}, {round}/{}", both.name, both.title, plan.rounds);
-            reference.push(measure(both, Tester::Reference, &subject, &plan.load)?);
-            own.push(measure(both, Tester::Own, &subject, &plan.load)?);
+        match compare(both, plan, &subject) {
+            Ok(compared) => {
+                agree &= compared.fits();
+                sheet.see(compared.sentence(both));
+                sheet.keep(compared.json(both));
+                table.rows.push(compared.row(both));
+            }
+            Err(error) => {
+                agree = false;
+                sheet.fault(format!("{}: left out: {error}", both.name));
+            }
         }
-        let (reference, own) = (middle(&reference), middle(&own));
-        let rates = ratio(own.rate, reference.rate);
-        let latencies = ratio(own.latency, reference.latency);
-        let limits = reference.limited_by(&floor, both.is_offered);
+    }
+    let was_measured = !table.rows.is_empty();
+    let heading = Block::Heading(format!("The testers on {}", kind.name()));
+    sheet.add(vec![heading, Block::Table(table)], None)?;
+    sheet.finish(&LEGEND, was_measured)?;
+    Ok(agree)
+}
+
+/// What both testers found under a load, and the reference on the null broker.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    reference: Figures,
+    own: Figures,
+    floor: Figures,
+    /// Whether the reference itself limits its rate, and its latency.
+    limits: (bool, bool),
+}
+
+fn compare(both: &Both, plan: &Plan, subject: &Subject) -> io::Result<Compared> {
+    eprintln!("{}: the reference on the null broker", both.name);
+    let null = plan.place.start(Kind::NullBroker)?;
+    let floor = measure(both, Tester::Reference, &null, &plan.load)?;
+    drop(null);
+    let (mut reference, mut own) = (Vec::new(), Vec::new());
+    for round in 1..=plan.rounds {
+        eprintln!("{}: {}, {round}/{}", both.name, both.title, plan.rounds);
+        reference.push(measure(both, Tester::Reference, subject, &plan.load)?);
+        own.push(measure(both, Tester::Own, subject, &plan.load)?);
+    }
+    let (reference, own) = (middle(&reference), middle(&own));
+    let limits = reference.limited_by(&floor, both.is_offered);
+    Ok(Compared { reference, own, floor, limits })
+}
+
+impl Compared {
+    /// Our figures by the reference's: of the rate, and of the latency.
+    fn ratios(&self) -> (f64, f64) {
+        let (own, reference) = (self.own, self.reference);
+        (ratio(own.rate, reference.rate), ratio(own.latency, reference.latency))
+    }
+
+    fn fits(&self) -> bool {
+        let (rate, latency) = self.ratios();
+        (self.limits.0 || is_near(rate)) && (self.limits.1 || is_near(latency))
+    }
+
+    /// What is to be said of the rate, and of the latency.
+    fn verdicts(&self) -> (&'static str, &'static str) {
         let verdict = |ratio: f64, is_limit: bool| match (is_limit, is_near(ratio)) {
             (true, _) => "its own",
             (false, true) => "agree",
             (false, false) => "APART",
         };
-        agree &= (limits.0 || is_near(rates)) && (limits.1 || is_near(latencies));
-        println!(
-            "{:10} {:16.0} {:10.0} {:9.0} {rates:9.3}  {:14.0} {:10.0} {:9.0} {latencies:9.3}  rate: {}, \
-             latency: {}",
-            both.name,
-            reference.rate,
-            floor.rate,
-            own.rate,
-            reference.latency,
-            floor.latency,
-            own.latency,
-            verdict(rates, limits.0),
-            verdict(latencies, limits.1),
-        );
+        let (rate, latency) = self.ratios();
+        (verdict(rate, self.limits.0), verdict(latency, self.limits.1))
     }
-    println!("its own: the reference shows itself there, not the broker, and is not compared");
-    Ok(agree)
+
+    fn row(&self, both: &Both) -> Vec<String> {
+        let ((rate, latency), verdicts) = (self.ratios(), self.verdicts());
+        let whole = |value: f64| format!("{value:.0}");
+        let share = |value: f64| format!("{value:.3}");
+        vec![
+            both.name.to_owned(),
+            whole(self.reference.rate),
+            whole(self.floor.rate),
+            whole(self.own.rate),
+            share(rate),
+            whole(self.reference.latency),
+            whole(self.floor.latency),
+            whole(self.own.latency),
+            share(latency),
+            verdicts.0.to_owned(),
+            verdicts.1.to_owned(),
+        ]
+    }
+
+    fn sentence(&self, both: &Both) -> String {
+        let ((rate, latency), verdicts) = (self.ratios(), self.verdicts());
+        format!(
+            "{}: lepus perf tells {rate:.3} of the reference's rate ({}) and {latency:.3} of its latency ({}).",
+            both.title, verdicts.0, verdicts.1
+        )
+    }
+
+    fn json(&self, both: &Both) -> Value {
+        let figures = |figures: Figures| json!({"messages_per_second": figures.rate, "latency_median_micros": figures.latency});
+        let ((rate, latency), verdicts) = (self.ratios(), self.verdicts());
+        json!({
+            "workload": both.name,
+            "title": both.title,
+            "reference": figures(self.reference),
+            "own": figures(self.own),
+            "reference_on_null_broker": figures(self.floor),
+            "rate_ratio": rate.is_finite().then_some(rate),
+            "latency_ratio": latency.is_finite().then_some(latency),
+            "rate": verdicts.0,
+            "latency": verdicts.1,
+        })
+    }
 }
 
 impl Figures {
@@ -166,18 +256,16 @@ fn measure(both: &Both, tester: Tester, subject: &Subject, load: &Load) -> io::R
     };
     let mut command = workload.command(subject.port(), load.seconds, &load.testers);
     let mut child = pinned(&mut command, load)?;
-    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let (mut said, mut intervals) = (Said::default(), Vec::new());
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        if let Some(interval) = said.hear(&line)
+    let status = listen(&mut child, &load.stop, |line| {
+        if let Some(interval) = said.hear(line)
             && interval.number > WARM_UP
-            && let Some(latency) = median_latency(&line)
+            && let Some(latency) = median_latency(line)
         {
             intervals.push(Figures { rate: interval.received, latency });
         }
-    }
-    let status = child.wait()?;
+        Ok(())
+    })?;
     if intervals.len() < 2 {
         let log = load.errors.display();
         return Err(io::Error::other(format!(
@@ -232,6 +320,17 @@ mod tests {
         assert_eq!(seen.limited_by(&floor(10_000.0, 9_000.0), false), (false, false));
         assert_eq!(seen.limited_by(&floor(35_000.0, 100.0), false), (true, true));
         assert_eq!(seen.limited_by(&floor(30_000.0, 100.0), true), (false, false));
+    }
+
+    #[test]
+    fn what_the_reference_itself_limits_fits_however_far_it_is_apart() {
+        let figures = |rate, latency| Figures { rate, latency };
+        let (reference, own) = (figures(100.0, 50.0), figures(105.0, 80.0));
+        let compared = |limits| Compared { reference, own, floor: reference, limits };
+        assert!(!compared((false, false)).fits() && compared((false, true)).fits());
+        let row = compared((false, false)).row(&LOADS[0]);
+        assert_eq!(row[4..], ["1.050", "50", "50", "80", "1.600", "agree", "APART"]);
+        assert_eq!(compared((false, true)).json(&LOADS[0])["latency"], "its own");
     }
 
     #[test]

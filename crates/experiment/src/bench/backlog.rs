@@ -15,7 +15,7 @@ pub use many_queues::seed;
 
 use crate::bench::measure::Load;
 use crate::bench::place::{Place, choose};
-use crate::bench::sheet::Sheet;
+use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::words::List;
 use crate::disk;
 use crate::subject::Kind;
@@ -23,7 +23,6 @@ use clap::Args;
 use figures::{Line, render};
 use row::ROWS;
 use serde_json::{Value, json};
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,8 +62,6 @@ pub struct Plan {
     pub place: Place,
     /// The tester's side.
     pub load: Load,
-    /// Where the machine-readable copies go.
-    pub results: PathBuf,
 }
 
 impl Plan {
@@ -72,10 +69,7 @@ impl Plan {
     ///
     /// # Errors
     /// When it names nothing.
-    pub fn new(
-        words: Words,
-        (place, load, results): (Place, Load, PathBuf),
-    ) -> Result<Plan, String> {
+    pub fn new(words: Words, (place, load): (Place, Load)) -> Result<Plan, String> {
         let plan = Plan {
             rows: words.rows.0,
             brokers: words.brokers.0,
@@ -83,7 +77,6 @@ impl Plan {
             patience: Duration::from_secs(words.patience),
             place,
             load,
-            results,
         };
         for name in &plan.rows {
             if ROWS.iter().all(|row| row.name != name) {
@@ -92,6 +85,11 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// Where what the last tester printed is copied to.
+    pub fn tester_output(&self) -> PathBuf {
+        self.place.ground.path().join("tester-output.log")
     }
 
     /// A count at the scale of this run.
@@ -114,17 +112,17 @@ pub fn list() {
 /// # Errors
 /// When results cannot be written. A row that fails says why in its place.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    fs::create_dir_all(&plan.results)?;
     let kinds = [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq];
     let kinds = choose(&kinds, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
     let size = ("scale", plan.scale.to_string());
-    let mut sheet = Sheet::new("backlog", TITLE, ASKS, size, &plan.results, &plan.place.stop);
+    let mut sheet =
+        Sheet::new(Cover { name: "backlog", title: TITLE, asks: ASKS, size }, &plan.place);
     let dropped = format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale);
     println!("{dropped}");
     sheet.see(dropped);
     let mut was_measured = false;
-    for row in &ROWS {
+    for row in ROWS.iter().take_while(|_| !plan.place.stop.is_wanted()) {
         if !plan.rows.is_empty() && !plan.rows.iter().any(|name| name == row.name) {
             continue;
         }
@@ -136,6 +134,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             ));
         } else {
             for kind in row.subjects(&kinds) {
+                if plan.place.stop.is_wanted() {
+                    break;
+                }
                 eprintln!("{} {} …", row.name, kind.map_or("floor", Kind::name));
                 match (row.measure)(plan, kind) {
                     Ok(found) => {

@@ -2,8 +2,11 @@
 
 use crate::bench::measure::{self, Load};
 use crate::bench::place::Place;
+use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::workload::{Said, WORKLOADS, Workload};
+use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
+use serde_json::{Map, Value, json};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,35 +26,79 @@ pub struct Plan {
     pub counting: PathBuf,
 }
 
-/// Counts and prints, for every load whose tester is there.
+const TITLE: &str = "What a message costs, by counts that no other program changes";
+const ASKS: &str = "How many system calls and heap allocations does a message take?";
+const LEGEND: [&str; 2] = [
+    "calls: system calls of the broker for each message that it delivered, start and end of the load included; a dash where \
+     the machine does not let them be counted.",
+    "allocs: allocations of a build of lepus that counts them, from the difference of a longer and a shorter load, so that \
+     starting and connecting are not in it; a dash where there is no such build.",
+];
+
+/// Counts and reports, for every load whose tester is there.
 ///
 /// # Errors
-/// When the broker or the tester fails.
+/// When nothing could be counted, or the report cannot be written. A load that fails says why and is left out.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    fs::create_dir_all(&plan.place.site.scratch)?;
-    println!("{:14} {:>12} {:>11}  calls by name", "", "calls/m", "allocs/m");
-    let has_tester = |one: &&Workload| plan.load.testers.missing(one.tester).is_none();
+    let size = ("loads of", format!("{} s", plan.load.seconds));
+    let cover = Cover { name: "costs", title: TITLE, asks: ASKS, size };
+    let mut sheet = Sheet::new(cover, &plan.place);
+    let mut table = Table::new(["", "calls/m", "allocs/m", "calls by name"]);
+    let has_tester = |one: &&Workload| match plan.load.testers.missing(one.tester) {
+        Some(reason) => {
+            eprintln!("{} is left out: {reason}", one.name);
+            false
+        }
+        None => true,
+    };
     for workload in WORKLOADS.iter().filter(has_tester) {
-        let subject = plan.place.start(Kind::Lepus)?;
-        let calls = count_calls(workload, &subject, &plan.load, &plan.place.site.scratch)?;
-        drop(subject);
-        let allocations = count_allocations(workload, plan)?;
-        let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.5}"));
-        let names: Vec<String> = calls
-            .by_name
-            .iter()
-            .filter(|(_, each)| *each > 0.0)
-            .map(|(name, each)| format!("{name} {each:.5}"))
-            .collect();
-        println!(
-            "{:14} {:>12} {:>11}  {}",
-            workload.name,
-            number(calls.all),
-            number(allocations),
-            names.join(", ")
-        );
+        if plan.place.stop.is_wanted() {
+            break;
+        }
+        eprintln!("{} …", workload.name);
+        match count(workload, plan) {
+            Ok((calls, allocations)) => {
+                let row = row(workload, &calls, allocations);
+                let line = Table { head: table.head.clone(), rows: vec![row.clone()] };
+                eprint!("{}", line.text());
+                table.rows.push(row);
+                sheet.keep(figures(workload, &calls, allocations));
+            }
+            Err(error) => sheet.fault(format!("{}: left out: {error}", workload.name)),
+        }
     }
-    Ok(())
+    let was_measured = !table.rows.is_empty();
+    let heading = Block::Heading("System calls and allocations for each message".to_owned());
+    sheet.add(vec![heading, Block::Table(table)], None)?;
+    sheet.finish(&LEGEND, was_measured)
+}
+
+fn count(workload: &Workload, plan: &Plan) -> io::Result<(Calls, Option<f64>)> {
+    let subject = plan.place.start(Kind::Lepus)?;
+    let calls = count_calls(workload, &subject, &plan.load, &plan.place.site.scratch)?;
+    drop(subject);
+    Ok((calls, count_allocations(workload, plan)?))
+}
+
+fn row(workload: &Workload, calls: &Calls, allocations: Option<f64>) -> Vec<String> {
+    let number =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.5}"));
+    let is_some = |(_, each): &&(String, f64)| *each > 0.0;
+    let names = calls.by_name.iter().filter(is_some);
+    let names: Vec<String> = names.map(|(name, each)| format!("{name} {each:.5}")).collect();
+    vec![workload.name.to_owned(), number(calls.all), number(allocations), names.join(", ")]
+}
+
+fn figures(workload: &Workload, calls: &Calls, allocations: Option<f64>) -> Value {
+    let by_name: Map<String, Value> =
+        calls.by_name.iter().map(|(name, each)| (name.clone(), json!(each))).collect();
+    json!({
+        "workload": workload.name,
+        "title": workload.title,
+        "system_calls_per_message": calls.all,
+        "by_name": by_name,
+        "allocations_per_message": allocations,
+    })
 }
 
 /// System calls of a broker for each message that it delivered; nothing where they are not counted.
@@ -75,11 +122,13 @@ pub fn count_calls(
 ) -> io::Result<Calls> {
     let output = scratch.join("calls.txt");
     let counter = start_counter(subject.seen_pid()?, &output)?;
-    let messages = load(workload, subject, side, side.seconds)?;
-    let Some(counter) = counter else {
+    let messages = load(workload, subject, side, side.seconds);
+    // It ends before anything is said of a load that failed.
+    let was_counted = counter.map(interrupt).transpose()?.is_some();
+    let messages = messages?;
+    if !was_counted {
         return Ok(Calls::default());
-    };
-    interrupt(counter)?;
+    }
     let text = fs::read_to_string(output)?;
     Ok(Calls {
         all: counter_value(&text, "raw_syscalls:sys_enter").map(|count| count / messages),
@@ -157,22 +206,35 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
 fn load(workload: &Workload, subject: &Subject, load: &Load, seconds: u64) -> io::Result<f64> {
     let before = subject.counts()?;
     let mut tester = workload.command(subject.port(), seconds, &load.testers);
-    let output = measure::pinned(&mut tester, load)?.wait_with_output()?;
-    if !output.status.success() {
-        return Err(io::Error::other(format!("the tester ended with {}", output.status)));
+    let mut child = measure::pinned(&mut tester, load)?;
+    let (mut said, mut received) = (Said::default(), 0.0);
+    let status = measure::listen(&mut child, &load.stop, |line| {
+        received += said.hear(line).map_or(0.0, |one| one.received * one.seconds);
+        Ok(())
+    })?;
+    if !status.success() {
+        return Err(io::Error::other(format!("the tester ended with {status}")));
     }
     if subject.keeps_counts() {
         return Ok(subject.counts()?.since(before).delivered.max(1) as f64);
     }
-    let mut said = Said::default();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let intervals = text.lines().filter_map(|line| said.hear(line));
-    Ok(intervals.map(|one| one.received * one.seconds).sum::<f64>().max(1.0))
+    Ok(received.max(1.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_counted_is_a_dash_and_what_did_not_happen_is_left_out() {
+        let by_name = vec![("read".to_owned(), 0.5), ("futex".to_owned(), 0.0)];
+        let calls = Calls { all: Some(0.75), by_name };
+        let row = row(&WORKLOADS[0], &calls, None);
+        assert_eq!(row[1..], ["0.75000", "-", "read 0.50000"]);
+        let figures = figures(&WORKLOADS[0], &calls, None);
+        assert_eq!(figures["system_calls_per_message"], 0.75);
+        assert_eq!(figures["allocations_per_message"], Value::Null);
+    }
 
     #[test]
     fn counters_are_read_by_event() {

@@ -6,9 +6,10 @@
 mod load;
 mod rows;
 
+use crate::bench::cast::OWN_CLIENT;
 use crate::bench::measure;
 use crate::bench::place::{Place, choose};
-use crate::bench::sheet::Sheet;
+use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::words::List;
 use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use crate::report::{Block, Table, plot};
@@ -18,9 +19,7 @@ use clap::Args;
 use load::Load;
 use rows::{CURVES, Curve};
 use serde_json::{Value, json};
-use std::fs;
 use std::io;
-use std::path::PathBuf;
 
 /// Who is compared, in this order.
 const KINDS: [Kind; 3] = [Kind::Lepus, Kind::LavinMq, Kind::RabbitMq];
@@ -55,7 +54,6 @@ pub struct Plan {
     rounds: usize,
     place: Place,
     load_core: usize,
-    results: PathBuf,
 }
 
 /// What one broker's operation took at one size, the median of the rounds.
@@ -79,10 +77,7 @@ impl Plan {
     ///
     /// # Errors
     /// When it names nothing.
-    pub fn new(
-        words: Words,
-        (place, load, results): (Place, measure::Load, PathBuf),
-    ) -> Result<Plan, String> {
+    pub fn new(words: Words, (place, load): (Place, measure::Load)) -> Result<Plan, String> {
         let plan = Plan {
             curves: words.curves.0,
             brokers: words.brokers.0,
@@ -90,7 +85,6 @@ impl Plan {
             rounds: words.rounds,
             place,
             load_core: load.core,
-            results,
         };
         for name in &plan.curves {
             if CURVES.iter().all(|curve| curve.name != name) {
@@ -117,18 +111,19 @@ pub fn list() {
 /// # Errors
 /// When results cannot be written. A broker that fails at a size says why and is left out there.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    fs::create_dir_all(&plan.results)?;
     let kinds = choose(&KINDS, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let is_asked = |curve: &&Curve| {
         plan.curves.is_empty() || plan.curves.iter().any(|name| name == curve.name)
     };
     let size = format!("{} rounds", plan.rounds);
-    let mut sheet =
-        Sheet::new("curves", TITLE, ASKS, ("medians of", size), &plan.results, &plan.place.stop);
+    let cover = Cover { name: "curves", title: TITLE, asks: ASKS, size: ("medians of", size) };
+    let mut sheet = Sheet::new(cover, &plan.place);
+    plan.place.cast.load("curves", || OWN_CLIENT.to_owned());
     let (mut losing, mut compared, mut measured) = (Vec::new(), 0, 0);
-    for curve in CURVES.iter().filter(is_asked) {
+    let goes_on = || !plan.place.stop.is_wanted();
+    for curve in CURVES.iter().filter(is_asked).take_while(|_| goes_on()) {
         let mut points = Vec::new();
-        let is_asked = |size: &u64| curve.is_whole || *size <= plan.largest;
+        let is_asked = |size: &u64| goes_on() && (curve.is_whole || *size <= plan.largest);
         for size in curve.sizes.iter().copied().filter(is_asked) {
             points.push(Point { size, costs: measure(plan, curve, size, &kinds, &mut sheet) });
         }
@@ -172,6 +167,9 @@ fn measure(
     let mut runs: Vec<(Kind, Vec<Cost>)> = kinds.iter().map(|kind| (*kind, Vec::new())).collect();
     for round in 1..=plan.rounds {
         for (kind, costs) in &mut runs {
+            if plan.place.stop.is_wanted() {
+                break;
+            }
             eprint!("{} {size} {} {round}/{} … ", curve.name, kind.name(), plan.rounds);
             match Load::on(*kind, &plan.place, plan.load_core, |load| (curve.run)(load, size)) {
                 Ok(cost) => {

@@ -1,14 +1,19 @@
 //! What one large message costs when many consumers get it and read slowly: the broker's memory at
 //! its peak, and what stays of it.
 
+use crate::bench::cast::OWN_CLIENT;
 use crate::bench::place::Place;
+use crate::bench::sheet::{Cover, Sheet};
+use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
+use crate::workload::rest;
 use clap::Args;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
 use lepus_probe::client::{Client, Seen};
 use lepus_probe::procfs;
+use serde_json::{Value, json};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::thread::{self, sleep};
@@ -17,6 +22,9 @@ use std::time::{Duration, Instant};
 /// Bytes that a slow consumer reads at once, and its rest after that.
 const SIP_BYTES: usize = 1024 * 1024;
 const REST: Duration = Duration::from_millis(5);
+
+/// How long after the last one has read.
+const LATER: Duration = Duration::from_secs(8);
 
 /// How much of it.
 #[derive(Clone, Copy, Debug, Args)]
@@ -29,11 +37,33 @@ pub struct LargeMessage {
     mib: usize,
 }
 
-/// Measures and prints.
+const TITLE: &str = "What one large message costs when many read it slowly";
+const ASKS: &str = "How much memory does the broker take at the peak, and what stays of it?";
+const LEGEND: [&str; 1] = [
+    "MB: the broker's resident memory above what it had before the message; at the peak: the most that the system saw.",
+];
+
+/// Measures and reports.
 ///
 /// # Errors
-/// When the broker does not start or ends a connection.
+/// When the broker does not start or ends a connection, or the report cannot be written.
 pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
+    let size = ("message", format!("{} MiB to {} consumers", plan.mib, plan.consumers));
+    let mut sheet = Sheet::new(Cover { name: "large", title: TITLE, asks: ASKS, size }, place);
+    place.cast.load("large", || OWN_CLIENT.to_owned());
+    let mut found = Found::default();
+    if let Err(error) = measure(plan, place, &mut found) {
+        sheet.fault(error.to_string());
+    }
+    if let Some(seconds) = found.seconds {
+        sheet.see(format!("All had read it after {seconds:.1} s."));
+    }
+    sheet.add(found.blocks(), Some(found.json()))?;
+    let was_measured = found.seconds.is_some();
+    sheet.finish(&LEGEND, was_measured)
+}
+
+fn measure(plan: LargeMessage, place: &Place, found: &mut Found) -> io::Result<()> {
     let subject = place.start(Kind::Lepus)?;
     let mut publisher = subject.peer()?;
     let mut consumers = Vec::new();
@@ -43,12 +73,12 @@ pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
     publisher.send(1, confirm::Select::default());
     publisher.expect("confirm.select-ok")?;
     let resident = || subject.read().map(|reading| reading.resident_bytes);
-    let before = resident()?;
-    show("before", before, 0);
+    found.before = resident()?;
     let body = vec![b'x'; plan.mib << 20];
     encode_publish(publisher.output(), 1, 131_072, "amq.fanout", "", false, &EMPTY, &body);
     publisher.expect("basic.ack")?;
-    show("published, nobody reads", resident()?, before);
+    found.saw("published, nobody reads", resident()?);
+    place.goes_on()?;
     let start = Instant::now();
     let readers: Vec<_> =
         consumers.into_iter().map(|peer| thread::spawn(move || take_one(peer))).collect();
@@ -57,18 +87,51 @@ pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
         let taken = reader.join().map_err(|_| io::Error::other("a consumer failed"))?;
         connections.push(taken?);
     }
-    println!("all read after {:.1} s", start.elapsed().as_secs_f64());
-    show("at the peak", procfs::peak_bytes(subject.seen_pid()?)?, before);
-    sleep(Duration::from_secs(8));
-    show("a little later", resident()?, before);
+    found.seconds = Some(start.elapsed().as_secs_f64());
+    found.saw("at the peak", procfs::peak_bytes(subject.seen_pid()?)?);
+    rest(LATER, &place.stop);
+    place.goes_on()?;
+    found.saw("a little later", resident()?);
     drop(connections);
     sleep(Duration::from_secs(1));
-    show("without clients", resident()?, before);
+    found.saw("without clients", resident()?);
     Ok(())
 }
 
-fn show(when: &str, bytes: u64, before: u64) {
-    println!("{when:26} {:>8.1} MB", (bytes - before.min(bytes)) as f64 / 1e6);
+/// What was found until now.
+#[derive(Debug, Default)]
+struct Found {
+    /// Resident bytes before the message.
+    before: u64,
+    /// Moments with the megabytes above that.
+    moments: Vec<(&'static str, f64)>,
+    /// Seconds until all had read.
+    seconds: Option<f64>,
+}
+
+impl Found {
+    fn saw(&mut self, when: &'static str, bytes: u64) {
+        let mb = bytes.saturating_sub(self.before) as f64 / 1e6;
+        eprintln!("{when}: {mb:.1} MB");
+        self.moments.push((when, mb));
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut table = Table::new(["when", "MB"]);
+        for (when, mb) in &self.moments {
+            table.rows.push(vec![(*when).to_owned(), format!("{mb:.1}")]);
+        }
+        vec![Block::Heading("Memory of the broker".to_owned()), Block::Table(table)]
+    }
+
+    fn json(&self) -> Value {
+        let moment = |(when, mb): &(&str, f64)| json!({"when": when, "mb_above_before": mb});
+        json!({
+            "resident_before_mb": self.before as f64 / 1e6,
+            "moments": self.moments.iter().map(moment).collect::<Vec<_>>(),
+            "seconds_until_all_had_read": self.seconds,
+        })
+    }
 }
 
 fn consumer(subject: &Subject, number: usize) -> io::Result<Client<Sipping>> {
@@ -115,5 +178,22 @@ impl Write for Sipping {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sheet::text;
+
+    #[test]
+    fn memory_is_told_above_what_there_was_before() {
+        let mut found = Found { before: 5_000_000, ..Found::default() };
+        found.saw("at the peak", 9_500_000);
+        // What shrank is not negative.
+        found.saw("later", 4_000_000);
+        assert_eq!(found.moments, [("at the peak", 4.5), ("later", 0.0)]);
+        assert!(text(&found.blocks()).contains("4.5"));
+        assert_eq!(found.json()["moments"][0]["mb_above_before"], 4.5);
     }
 }

@@ -1,16 +1,19 @@
 //! One run of one load against one broker, and what it cost.
 
 use crate::affinity::spawn_on;
+use crate::bench::place::goes_on;
 use crate::bench::workload::{Said, Testers, Workload};
 use crate::metrics::Counts;
 use crate::statistics::median;
+use crate::stop::Stop;
 use crate::subject::{Kind, Subject};
 use lepus_probe::procfs::{self, Reading};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,8 @@ const COOLING: Duration = Duration::from_millis(900);
 const LOOKING: Duration = Duration::from_millis(900);
 /// How long a broker may go on after the tester has ended, before its counts are read.
 const SETTLING: Duration = Duration::from_secs(1);
+/// How often a wish to stop is looked for.
+const STOP_LOOK: Duration = Duration::from_millis(200);
 /// Seconds that a run needs at least: the tester's start, warming, one that is measured, cooling.
 pub const SECONDS_MIN: u64 = 6;
 
@@ -38,6 +43,8 @@ pub struct Load {
     pub seconds: u64,
     /// Where the tester's complaints go.
     pub errors: PathBuf,
+    /// Whether somebody wants the whole to end: then the load ends, and nothing is said of it.
+    pub stop: Stop,
 }
 
 /// The figures of one run; what is per message is per message that consumers received.
@@ -210,20 +217,18 @@ pub fn run(
     };
     let counts_before = subject.counts()?;
     let mut child = pinned(&mut tester, load)?;
-    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let tester = child.id();
     let mut said = Said::default();
     let mut moments = Moments::new();
     let mut seen = 0.0;
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        let Some(interval) = said.hear(&line) else { continue };
+    let status = listen(&mut child, &load.stop, |line| {
+        let Some(interval) = said.hear(line) else { return Ok(()) };
         seen += interval.received * interval.seconds;
-        if interval.received > 0.0 {
-            let look = || Snapshot::take(subject, core, child.id(), seen);
-            moments.told(Instant::now(), look)?;
+        match interval.received > 0.0 {
+            true => moments.told(Instant::now(), || Snapshot::take(subject, core, tester, seen)),
+            false => Ok(()),
         }
-    }
-    let status = child.wait()?;
+    })?;
     let Some((first, last)) = moments.window() else {
         let log = load.errors.display();
         return Err(io::Error::other(format!(
@@ -259,14 +264,48 @@ pub fn check_counts(
     let counts_before = subject.counts()?;
     let mut tester = workload.command(subject.port(), load.seconds, &load.testers);
     tester.args(["-C", &messages.to_string()]);
-    let output = pinned(&mut tester, load)?.wait_with_output()?;
-    if !output.status.success() {
-        return Err(io::Error::other(format!("the tester ended with {}", output.status)));
+    let mut child = pinned(&mut tester, load)?;
+    let status = listen(&mut child, &load.stop, |_| Ok(()))?;
+    if !status.success() {
+        return Err(io::Error::other(format!("the tester ended with {status}")));
     }
     sleep(SETTLING);
     let counts = subject.counts()?.since(counts_before);
     let sent = (producers * messages) as f64;
     Ok(Some(disagreement(workload, sent, counts)))
+}
+
+/// Hands over each line that a tester prints, until it ends. A wish to stop ends it, and so does a line that cannot be taken.
+///
+/// # Errors
+/// When somebody wanted it to end, its output cannot be read, or `hear` fails.
+pub fn listen(
+    child: &mut Child,
+    stop: &Stop,
+    mut hear: impl FnMut(&str) -> io::Result<()>,
+) -> io::Result<ExitStatus> {
+    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let (sender, lines) = mpsc::channel();
+    // It ends with the output, which ends with the tester.
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().try_for_each(|line| sender.send(line).map_err(drop))
+    });
+    let outcome = loop {
+        let heard = match lines.recv_timeout(STOP_LOOK) {
+            Ok(line) => line.and_then(|line| hear(&line)),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => break Ok(()),
+        };
+        // A wish to stop reaches the tester, too, where a terminal sends it to all: what it did is not a whole run.
+        if let Err(error) = heard.and_then(|()| goes_on(stop)) {
+            break Err(error);
+        }
+    };
+    if outcome.is_err() {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    outcome.and_then(|()| goes_on(stop)).map(|()| status)
 }
 
 /// What so many messages cost between two moments.
@@ -317,6 +356,52 @@ fn relay_command(port: u16, bytes: usize, load: &Load) -> io::Result<Command> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn talker(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_tester_is_heard_to_its_end() {
+        let mut heard = Vec::new();
+        let status = listen(&mut talker("echo a; echo b; exit 3"), &Stop::default(), |line| {
+            heard.push(line.to_owned());
+            Ok(())
+        });
+        assert_eq!(
+            (status.unwrap().code(), heard),
+            (Some(3), vec!["a".to_owned(), "b".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_wish_to_stop_ends_a_tester_that_says_nothing_more() {
+        let stop = Stop::default();
+        let mut child = talker("echo a; exec sleep 1000");
+        let outcome = listen(&mut child, &stop, |_| {
+            stop.wish();
+            Ok(())
+        });
+        assert!(outcome.unwrap_err().to_string().contains("ended early"));
+        // Whoever is waited for has ended; otherwise this would not return.
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_run_during_which_somebody_wants_to_stop_is_none() {
+        let stop = Stop::default();
+        stop.wish();
+        assert!(listen(&mut talker("true"), &stop, |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn a_tester_whose_lines_cannot_be_taken_is_ended() {
+        let mut child = talker("echo a; exec sleep 1000");
+        let outcome = listen(&mut child, &Stop::default(), |_| Err(io::Error::other("no")));
+        assert_eq!(outcome.unwrap_err().to_string(), "no");
+        assert!(!child.wait().unwrap().success());
+    }
 
     #[test]
     fn lines_that_come_at_once_do_not_make_a_window() {

@@ -3,9 +3,12 @@
 
 use crate::bench::callgrind::{self, Count};
 use crate::bench::core_drive;
+use crate::bench::place::Place;
+use crate::bench::sheet::{Cover, Sheet};
+use crate::report::{Block, Table};
 use lepus_topology::{Machine, source};
+use serde_json::{Value, json};
 use std::io;
-use std::path::Path;
 
 /// An access to memory on the node of the CPU, in nanoseconds (E3).
 const LOCAL_NS: f64 = 100.0;
@@ -53,31 +56,59 @@ impl Case {
     }
 }
 
-/// Counts, and prints the table for each machine.
+const TITLE: &str = "What locality is worth, by counts";
+const ASKS: &str = "On the machines of experiment E1: how long would a message wait for memory, by how it goes about its cores?";
+const LEGEND: [&str; 2] = [
+    "accesses: what one CPU's share of the last cache does not hold; lines sent: cache lines that move between two cores, for \
+     each message. Both are counted in the core without sockets, by callgrind.",
+    "ns: accesses and lines by what they cost in experiment E3, from 150 to 300 ns for a remote one, where nothing overlaps. \
+     Good for comparing rows, not for rates: docs/numa-model.md.",
+];
+
+/// Counts, and reports a table for each machine.
 ///
 /// # Errors
-/// When valgrind cannot be run or does not count.
-pub fn run(scratch: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(scratch)?;
+/// When the report cannot be written, or nothing could be counted.
+pub fn run(place: &Place) -> io::Result<()> {
+    let size = ("messages", format!("{MESSAGES} and twice as many"));
+    let cover = Cover { name: "numa-model", title: TITLE, asks: ASKS, size };
+    let mut sheet = Sheet::new(cover, place);
+    place.cast.load("drive", || "lepus-bench drive: the core without sockets".to_owned());
+    let mut was_measured = false;
     for name in MACHINES {
-        let machine = source::from_file(name).map_err(io::Error::other)?;
-        let cache = share_of_cache(&machine);
-        // Two shards on one simulated core have the caches of two.
-        let count = |drive: &str| {
-            let shards = core_drive::find(drive).map_or(1, |drive| u64::from(drive.shards));
-            let words = ["--cache-sim=yes".to_owned(), format!("--LL={},16,64", cache * shards)];
-            callgrind::count(drive, MESSAGES, scratch, &words)
-        };
-        let (local, all, crossed) = (count("e1-local")?, count("e1-all")?, count("e1-crossed")?);
-        println!(
-            "{name}: {} nodes, {} CPUs, {} KiB of cache for each shard\n{}",
-            machine.nodes.len(),
-            machine.cpus.len(),
-            cache >> 10,
-            table(&cases(local, all, crossed), machine.nodes.len())
-        );
+        eprintln!("{name} …");
+        match count_on(name, place) {
+            Ok((machine, cache, cases)) => {
+                was_measured = true;
+                let nodes = machine.nodes.len();
+                let heading = format!(
+                    "{name}: {nodes} nodes, {} CPUs, {} KiB of cache for each shard",
+                    machine.cpus.len(),
+                    cache >> 10
+                );
+                let mut blocks = vec![Block::Heading(heading), Block::Table(table(&cases, nodes))];
+                blocks.extend(fewer(&cases, nodes).map(Block::Text));
+                sheet.add(blocks, Some(figures(name, cache, &cases, nodes)))?;
+            }
+            Err(error) => sheet.fault(format!("{name}: left out: {error}")),
+        }
     }
-    Ok(())
+    sheet.finish(&LEGEND, was_measured)
+}
+
+/// What is counted with the caches of a machine.
+fn count_on(name: &str, place: &Place) -> io::Result<(Machine, u64, [Case; 4])> {
+    let machine = source::from_file(name).map_err(io::Error::other)?;
+    let cache = share_of_cache(&machine);
+    // Two shards on one simulated core have the caches of two.
+    let count = |drive: &str| {
+        place.goes_on()?;
+        let shards = core_drive::find(drive).map_or(1, |drive| u64::from(drive.shards));
+        let words = ["--cache-sim=yes".to_owned(), format!("--LL={},16,64", cache * shards)];
+        callgrind::count(drive, MESSAGES, place.ground.path(), &words)
+    };
+    let cases = cases(count("e1-local")?, count("e1-all")?, count("e1-crossed")?);
+    Ok((machine, cache, cases))
 }
 
 /// The cases that are compared, the first one being how `lepus` does it.
@@ -105,39 +136,59 @@ pub fn share_of_cache(machine: &Machine) -> u64 {
     1 << share.max(1 << 16).ilog2()
 }
 
-fn table(cases: &[Case], nodes: usize) -> String {
-    let mut out = format!(
-        "  {:36} {:>12} {:>9} {:>7} {:>10}  {:>22}  {:>13}\n",
+fn table(cases: &[Case], nodes: usize) -> Table {
+    let mut table = Table::new([
         "a message",
         "instructions",
         "accesses",
         "mails",
         "lines sent",
         "waits for memory, ns",
-        "by the first"
-    );
+        "by the first",
+    ]);
     for case in cases {
         let [low, high] = REMOTE_NS.map(|remote| case.nanos(nodes, remote));
         let first = REMOTE_NS.map(|remote| cases[0].nanos(nodes, remote));
-        let more = format!("{:+.0} to {:+.0}", low - first[0], high - first[1]);
-        out.push_str(&format!(
-            "  {:36} {:>12.0} {:>9.2} {:>7.2} {:>10.2}  {:>22}  {more:>13}\n",
-            case.name,
-            case.count.instructions,
-            case.count.misses,
-            case.count.mails,
-            case.contended(),
+        table.rows.push(vec![
+            case.name.to_owned(),
+            format!("{:.0}", case.count.instructions),
+            format!("{:.2}", case.count.misses),
+            format!("{:.2}", case.count.mails),
+            format!("{:.2}", case.contended()),
             format!("{low:.0} to {high:.0}"),
-        ));
+            format!("{:+.0} to {:+.0}", low - first[0], high - first[1]),
+        ]);
     }
-    let last = &cases[cases.len() - 1];
-    for fewer in 2..nodes {
+    table
+}
+
+/// What the last case would wait on fewer nodes, in sentences.
+fn fewer(cases: &[Case], nodes: usize) -> impl Iterator<Item = String> {
+    let last = cases[cases.len() - 1];
+    (2..nodes).map(move |fewer| {
         let [low, high] = REMOTE_NS.map(|remote| last.nanos(fewer, remote));
-        out.push_str(&format!(
-            "  the last one on {fewer} of the nodes: {low:.0} to {high:.0} ns\n"
-        ));
-    }
-    out
+        format!("The last one on {fewer} of the nodes: {low:.0} to {high:.0} ns.")
+    })
+}
+
+fn figures(machine: &str, cache: u64, cases: &[Case], nodes: usize) -> Value {
+    let case = |case: &Case| {
+        let [low, high] = REMOTE_NS.map(|remote| case.nanos(nodes, remote));
+        json!({
+            "case": case.name,
+            "instructions": case.count.instructions,
+            "accesses": case.count.misses,
+            "mails": case.count.mails,
+            "lines_sent": case.contended(),
+            "waits_nanos": [low, high],
+        })
+    };
+    json!({
+        "machine": machine,
+        "nodes": nodes,
+        "cache_bytes": cache,
+        "cases": cases.iter().map(case).collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]
@@ -167,8 +218,9 @@ mod tests {
         let of = |instructions, misses| Count { instructions, misses, ..Count::default() };
         let cases = cases(of(100.0, 1.0), of(110.0, 5.0), of(300.0, 2.0));
         assert_eq!((cases[3].count.instructions, cases[3].count.misses), (310.0, 6.0));
-        let text = table(&cases, 4);
-        assert!(text.contains("on 2 of the nodes") && text.contains("on 3 of the nodes"), "{text}");
+        assert_eq!(table(&cases, 4).rows.len(), 4);
+        let fewer: Vec<String> = fewer(&cases, 4).collect();
+        assert!(fewer[0].contains("on 2 of the nodes") && fewer[1].contains("on 3"), "{fewer:?}");
         let share = |name| share_of_cache(&source::from_file(name).unwrap());
         assert_eq!((share("leviathan"), share("artemis")), (1 << 20, 1 << 19));
     }

@@ -1,8 +1,13 @@
 //! Where brokers are measured: programs, data, the core of the broker and that of the load.
 
+use crate::bench::cast::Cast;
+use crate::bench::ground::Ground;
+use crate::identity::Identity;
 use crate::stop::Stop;
 use crate::subject::{Choice, Kind, Placement, Site, Subject};
 use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Everything that starting a broker takes.
 #[derive(Clone, Debug)]
@@ -13,6 +18,14 @@ pub struct Place {
     pub core: usize,
     /// Whether somebody wants the whole to end: then nothing is started any more.
     pub stop: Stop,
+    /// Who took part.
+    pub cast: Cast,
+    /// The directory of this run, in which the site's data is.
+    pub ground: Arc<Ground>,
+    /// Where reports go.
+    pub results: PathBuf,
+    /// What a reader of the report must know of how it was asked for.
+    pub notes: Vec<String>,
 }
 
 impl Place {
@@ -22,6 +35,14 @@ impl Place {
     /// When it cannot be started or does not answer in time.
     pub fn start(&self, kind: Kind) -> io::Result<Subject> {
         self.begin(kind, true)
+    }
+
+    /// Why nothing more comes of a load, where somebody wants the whole to end.
+    ///
+    /// # Errors
+    /// When it is so.
+    pub fn goes_on(&self) -> io::Result<()> {
+        goes_on(&self.stop)
     }
 
     /// Starts a broker on what the last one of its kind left.
@@ -40,10 +61,38 @@ impl Place {
         place
     }
 
+    /// A place for what is measured without brokers, with results below `results`.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, or signals cannot be had.
+    pub fn without_brokers(results: &Path) -> io::Result<Place> {
+        let ground = Arc::new(Ground::below(results)?);
+        let mut site = Site::new(PathBuf::from("lepus"));
+        site.scratch = ground.path().to_owned();
+        let (results, stop) = (results.to_owned(), Stop::on_signals()?);
+        let cast = Cast::default();
+        Ok(Place { site, core: 0, stop, cast, ground, results, notes: Vec::new() })
+    }
+
     fn begin(&self, kind: Kind, fresh: bool) -> io::Result<Subject> {
         let name = format!("core {}", self.core);
         let placement = Placement { name, broker: vec![self.core], load: Vec::new() };
-        Subject::start(&Choice::Ours(kind), kind.name(), &self.site, &placement, fresh, &self.stop)
+        let (choice, name) = (Choice::Ours(kind), kind.name());
+        let subject = Subject::start(&choice, name, &self.site, &placement, fresh, &self.stop)?;
+        let identify = || Identity::of(&subject, &self.site.lepus);
+        self.cast.broker(name, &subject.settings, identify);
+        Ok(subject)
+    }
+}
+
+/// The same, of a wish to stop alone.
+///
+/// # Errors
+/// When somebody wishes it.
+pub fn goes_on(stop: &Stop) -> io::Result<()> {
+    match stop.is_wanted() {
+        true => Err(io::Error::other("it was ended early")),
+        false => Ok(()),
     }
 }
 
@@ -70,9 +119,25 @@ pub fn choose(known: &[Kind], names: &[String], site: &Site) -> Result<Vec<Kind>
 }
 
 #[cfg(test)]
+impl Place {
+    /// A place whose results lie in `results`, where no broker can be started.
+    pub fn for_test(results: &Path) -> Place {
+        let ground = Arc::new(Ground::below(results).unwrap());
+        Place {
+            site: Site::new(PathBuf::from("/no/such/lepus")),
+            core: 0,
+            stop: Stop::default(),
+            cast: Cast::default(),
+            ground,
+            results: results.to_owned(),
+            notes: vec!["a note".to_owned()],
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     #[test]
     fn brokers_are_chosen_by_name_where_they_can_be_started() {

@@ -3,13 +3,12 @@
 use crate::bench::costs;
 use crate::bench::measure::{self, Figures, Load};
 use crate::bench::place::{Place, choose};
-use crate::bench::sheet::Sheet;
+use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::table::{self, Row};
 use crate::bench::workload::{WORKLOADS, Workload};
 use crate::subject::{Kind, Subject};
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
-use std::{fs, io};
+use std::io;
 
 const TITLE: &str =
     "Messages on their way, beside other brokers and the floor that any broker stands on";
@@ -29,8 +28,6 @@ pub struct Plan {
     pub place: Place,
     /// The tester's side.
     pub load: Load,
-    /// Where the machine-readable copies go.
-    pub results: PathBuf,
 }
 
 /// Measures, prints the table and writes the copy.
@@ -40,12 +37,14 @@ pub struct Plan {
 pub fn run(plan: &Plan) -> io::Result<()> {
     let brokers = choose(&Kind::ALL, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let workloads = chosen_workloads(plan)?;
-    fs::create_dir_all(&plan.results)?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
-    let mut sheet =
-        Sheet::new("run", TITLE, ASKS, ("medians of", size), &plan.results, &plan.place.stop);
+    let cover = Cover { name: "run", title: TITLE, asks: ASKS, size: ("medians of", size) };
+    let mut sheet = Sheet::new(cover, &plan.place);
     let mut rows = Vec::new();
     for workload in workloads {
+        if plan.place.stop.is_wanted() {
+            break;
+        }
         let mut runs: Vec<(Kind, Vec<Figures>)> = brokers
             .iter()
             .filter(|kind| **kind != Kind::NullRelay || workload.relay_bytes.is_some())
@@ -58,6 +57,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         };
         for round in 1..=plan.rounds {
             for (kind, figures) in &mut runs {
+                if plan.place.stop.is_wanted() {
+                    break;
+                }
                 eprint!("{} {} {round}/{} … ", workload.name, kind.name(), plan.rounds);
                 match measure_patiently(workload, *kind, rabbitmq.as_ref(), plan) {
                     Ok(one) => {
@@ -75,29 +77,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             }
         }
         runs.retain(|(_, figures)| !figures.is_empty());
-        for (kind, figures) in runs.iter_mut().filter(|(kind, _)| *kind != Kind::NullRelay) {
-            let calls = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
-                costs::count_calls(workload, subject, &plan.load, &plan.place.site.scratch)
-            });
-            match calls {
-                Ok(calls) => figures.iter_mut().for_each(|one| one.calls = calls.all),
-                Err(error) => {
-                    eprintln!("{} {}: calls not counted: {error}", workload.name, kind.name());
-                }
-            }
-        }
-        for (kind, figures) in &mut runs {
-            let counted = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
-                measure::check_counts(workload, subject, &plan.load)
-            });
-            let found = counted.unwrap_or_else(|error| {
-                eprintln!("{} {}: counts not compared: {error}", workload.name, kind.name());
-                None
-            });
-            for figures in figures {
-                figures.disagreement = figures.disagreement.or(found);
-            }
-        }
+        add_counts(workload, &mut runs, rabbitmq.as_ref(), plan);
         let row = Row { workload, runs };
         row.sentences().into_iter().for_each(|sentence| sheet.see(sentence));
         sheet.add(row.details(), Some(figures(&row)))?;
@@ -106,6 +86,42 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     sheet.add(table::summary(&rows), None)?;
     let was_measured = rows.iter().any(|row| !row.runs.is_empty());
     sheet.finish(&table::LEGEND, was_measured)
+}
+
+/// Adds what is counted in runs of their own, unless somebody wants the whole to end: system calls, and whether all counts of
+/// messages agree.
+fn add_counts(
+    workload: &'static Workload,
+    runs: &mut [(Kind, Vec<Figures>)],
+    rabbitmq: Option<&Subject>,
+    plan: &Plan,
+) {
+    if plan.place.stop.is_wanted() {
+        return;
+    }
+    for (kind, figures) in runs.iter_mut().filter(|(kind, _)| *kind != Kind::NullRelay) {
+        let calls = with_subject(*kind, rabbitmq, plan, |subject| {
+            costs::count_calls(workload, subject, &plan.load, &plan.place.site.scratch)
+        });
+        match calls {
+            Ok(calls) => figures.iter_mut().for_each(|one| one.calls = calls.all),
+            Err(error) => {
+                eprintln!("{} {}: calls not counted: {error}", workload.name, kind.name());
+            }
+        }
+    }
+    for (kind, figures) in runs {
+        let counted = with_subject(*kind, rabbitmq, plan, |subject| {
+            measure::check_counts(workload, subject, &plan.load)
+        });
+        let found = counted.unwrap_or_else(|error| {
+            eprintln!("{} {}: counts not compared: {error}", workload.name, kind.name());
+            None
+        });
+        for figures in figures {
+            figures.disagreement = figures.disagreement.or(found);
+        }
+    }
 }
 
 /// Measures once, and once more for a longer time if the tester was not under way soon enough.
@@ -121,6 +137,7 @@ fn measure_patiently(
         })
     };
     measure(&plan.load).or_else(|error| {
+        plan.place.goes_on()?;
         let seconds = plan.load.seconds * 3;
         eprint!("{error}; again for {seconds} s … ");
         measure(&Load { seconds, ..plan.load.clone() })

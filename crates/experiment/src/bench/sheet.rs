@@ -1,12 +1,17 @@
 //! The report of a run of `lepus-bench`: a table in the terminal for each part as soon as it is measured, and the same
 //! directory that an experiment leaves.
 
+use crate::bench::cast::Cast;
+use crate::bench::ground::Ground;
+use crate::bench::place::Place;
+use crate::identity::{self, Identity};
 use crate::report::{Block, Content, Report, about, file_time};
 use crate::stop::Stop;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// A report that grows.
@@ -24,55 +29,100 @@ pub struct Sheet {
     /// What could not be measured, and why.
     faults: Vec<String>,
     stop: Stop,
+    cast: Cast,
+    ground: Arc<Ground>,
+    /// Those who took part that the terminal was told of: brokers, and who made load.
+    told: (usize, usize),
+}
+
+/// What a report is of.
+#[derive(Clone, Debug)]
+pub struct Cover {
+    /// The command.
+    pub name: &'static str,
+    /// The subject, in a line.
+    pub title: &'static str,
+    /// What is asked.
+    pub asks: &'static str,
+    /// The size: its name and its value.
+    pub size: (&'static str, String),
 }
 
 impl Sheet {
-    /// Begins the report of the command `name` in a directory of its own below `results`.
+    /// Begins the report of a command, in a directory of its own below the results of `place`.
     #[must_use]
-    pub fn new(
-        name: &'static str,
-        title: &'static str,
-        asks: &'static str,
-        size: (&'static str, String),
-        results: &Path,
-        stop: &Stop,
-    ) -> Sheet {
-        let directory = results.join(format!("{name}-{}", file_time(SystemTime::now())));
-        let (start, content) = (Instant::now(), Content::default());
-        let (parts, faults, stop) = (Vec::new(), Vec::new(), stop.clone());
-        Sheet { name, title, asks, size, directory, start, content, parts, faults, stop }
+    pub fn new(cover: Cover, place: &Place) -> Sheet {
+        let Cover { name, title, asks, size } = cover;
+        let directory = place.results.join(format!("{name}-{}", file_time(SystemTime::now())));
+        let content = Content { seen: place.notes.clone(), ..Content::default() };
+        Sheet {
+            name,
+            title,
+            asks,
+            size,
+            directory,
+            start: Instant::now(),
+            content,
+            parts: Vec::new(),
+            faults: Vec::new(),
+            stop: place.stop.clone(),
+            cast: place.cast.clone(),
+            ground: Arc::clone(&place.ground),
+            told: (0, 0),
+        }
     }
 
     /// Prints a part, keeps it, and writes the report with all parts so far. `figures` are a run of its own in `result.json`.
+    /// Whoever took part since the last one is told before it.
     ///
     /// # Errors
     /// When the directory cannot be written.
     pub fn add(&mut self, blocks: Vec<Block>, figures: Option<Value>) -> io::Result<()> {
+        let (brokers, loads) = (self.cast.brokers(), self.cast.loads());
+        print!("{}", introduction(&brokers[self.told.0..], &loads[self.told.1..]));
+        self.told = (brokers.len(), loads.len());
         print!("{}", text(&blocks));
         self.content.blocks.extend(blocks);
         self.parts.extend(figures);
+        self.write(&brokers, &loads)
+    }
+
+    fn write(&self, brokers: &[Identity], loads: &[String]) -> io::Result<()> {
         let command: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("lepus-bench {}", command.join(" "));
         let size = (self.size.0, self.size.1.clone());
-        let about = about(&command, self.start.elapsed().as_secs_f64(), size, &[]);
+        let lines: Vec<(String, String)> =
+            brokers.iter().map(|broker| (broker.name.clone(), broker.line())).collect();
+        let seconds = self.start.elapsed().as_secs_f64();
+        let about = about(&command, seconds, size, &list(loads), &lines);
         let result = json!({
             "bench": self.name,
             "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "brokers": brokers.iter().map(Identity::json).collect::<Vec<_>>(),
+            "load": loads,
             "seen": self.content.seen,
             "faults": self.faults,
             "stopped": self.stop.is_wanted(),
             "record": {"runs": self.parts},
         });
+        let mut content = Content { seen: self.content.seen.clone(), ..Content::default() };
+        content.blocks.extend(page_introduction(brokers, loads));
+        content.blocks.extend(self.content.blocks.iter().cloned());
         let report = Report {
             title: self.title,
             asks: self.asks,
-            content: &self.content,
+            content: &content,
             about: &about,
             faults: &self.faults,
             stopped: self.stop.is_wanted(),
             result: &result,
         };
         report.write(&self.directory)
+    }
+
+    /// Keeps figures for `result.json`; they are written with the next part.
+    pub fn keep(&mut self, figures: Value) {
+        self.parts.push(figures);
     }
 
     /// Notes what was seen, in a sentence for the page; it is written with the next part.
@@ -95,11 +145,49 @@ impl Sheet {
         println!();
         self.add(texts.collect(), None)?;
         println!("{}", self.directory.join("report.html").display());
+        if self.faults.is_empty() && was_measured {
+            self.ground.done();
+        }
         match was_measured {
             true => Ok(()),
             false => Err(io::Error::other("nothing was measured")),
         }
     }
+}
+
+const WHO: &str = "Who took part";
+/// What the table of brokers means.
+const CONFIRMS: &str = "A confirm: of a persistent message in a durable queue. Many loads here publish transient messages; \
+                        what a confirm of those means is said where it is known.";
+
+fn list(loads: &[String]) -> String {
+    if loads.is_empty() { "none".to_owned() } else { loads.join("; ") }
+}
+
+/// Who took part, for a terminal, which is too narrow for a table of sentences.
+fn introduction(brokers: &[Identity], loads: &[String]) -> String {
+    let mut out = String::new();
+    if !brokers.is_empty() || !loads.is_empty() {
+        out.push('\n');
+    }
+    for broker in brokers {
+        out.push_str(&format!("{}: {}\n", broker.name, broker.line()));
+    }
+    for load in loads {
+        out.push_str(&format!("load: {load}\n"));
+    }
+    out
+}
+
+/// Who took part, for the page.
+fn page_introduction(brokers: &[Identity], loads: &[String]) -> Vec<Block> {
+    let mut blocks = vec![Block::Heading(WHO.to_owned())];
+    if !brokers.is_empty() {
+        blocks.push(Block::Table(identity::table(brokers)));
+        blocks.push(Block::Text(CONFIRMS.to_owned()));
+    }
+    blocks.push(Block::Text(format!("The load was made by: {}.", list(loads))));
+    blocks
 }
 
 /// Words and tables for a terminal; plots are for the page only.
@@ -119,8 +207,10 @@ pub fn text(blocks: &[Block]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::Subject;
     use lepus_probe::Scratch;
     use std::fs;
+    use std::path::Path;
 
     #[test]
     fn plots_are_left_out_of_a_terminal() {
@@ -132,29 +222,42 @@ mod tests {
     #[test]
     fn what_is_measured_is_in_the_report_before_the_end() {
         let scratch = Scratch::new("sheet");
-        let results = scratch.path().to_owned();
-        let mut sheet = Sheet::new(
-            "x",
-            "A title",
-            "Why?",
-            ("rounds", "3".to_owned()),
-            &results,
-            &Stop::default(),
-        );
+        let place = Place::for_test(scratch.path());
+        place.cast.load("t", || "tester 7".to_owned());
+        let cover =
+            Cover { name: "x", title: "A title", asks: "Why?", size: ("rounds", "3".to_owned()) };
+        let mut sheet = Sheet::new(cover, &place);
         let heading = |text: &str| vec![Block::Heading(text.to_owned())];
         sheet.add(heading("first part"), Some(json!({"one": 1}))).unwrap();
         let directory = sheet.directory.clone();
         let page = || fs::read_to_string(directory.join("report.html")).unwrap();
         assert!(page().contains("first part") && !page().contains("second part"));
         sheet.see("a sentence".to_owned());
+        place.cast.broker("x", "", || {
+            let mut subject = Subject::elsewhere("amqp://there");
+            subject.product = "Broker 7.1".to_owned();
+            Identity::of(&subject, Path::new(""))
+        });
         sheet.add(heading("second part"), Some(json!({"two": 2}))).unwrap();
         sheet.finish(&["a legend"], true).unwrap();
-        for part in ["first part", "second part", "a sentence", "a legend"] {
+        for part in [
+            "first part",
+            "second part",
+            "a sentence",
+            "a legend",
+            "a note",
+            "Broker 7.1",
+            "tester 7",
+        ] {
             assert!(page().contains(part), "{part}");
         }
         let result = fs::read(directory.join("result.json")).unwrap();
         let result: Value = serde_json::from_slice(&result).unwrap();
         assert_eq!(result["record"]["runs"], json!([{"one": 1}, {"two": 2}]));
         assert_eq!(result["about"]["rounds"], "3");
+        assert_eq!(result["about"]["load by"], "tester 7");
+        assert_eq!(result["brokers"][0]["version"], "7.1");
+        assert_eq!(result["brokers"][0]["confirm"]["durability"], "unknown");
+        assert_eq!(result["load"], json!(["tester 7"]));
     }
 }

@@ -1,7 +1,9 @@
 //! The command line of `lepus-bench`.
 
 use super::backlog::{self, EnduranceWords};
+use super::cast::Cast;
 use super::curves;
+use super::ground::Ground;
 use super::idle::Crowd;
 use super::large::LargeMessage;
 use super::measure::{Load, SECONDS_MIN};
@@ -15,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Measures lepus beside other brokers and beside the floor that any broker stands on
 #[derive(Debug, Parser)]
@@ -130,9 +133,9 @@ pub enum Command {
     },
     /// Tells what locality is worth on the machines of experiment E1
     NumaModel {
-        /// For what is counted
-        #[arg(long, value_name = "DIR", default_value = "build/bench/scratch")]
-        scratch: PathBuf,
+        /// Where the report goes
+        #[arg(long, value_name = "DIR", default_value = "build/bench")]
+        results: PathBuf,
     },
     /// Names the loads and brokers
     List,
@@ -216,7 +219,7 @@ impl FromStr for List {
 /// What all commands that start a broker are told: the broker's side, the tester's, and where results go.
 #[derive(Clone, Debug, Args)]
 pub struct Places {
-    /// How long each load is measured
+    /// How long each load is measured, at least 6 seconds
     #[arg(long, default_value_t = 10, help_heading = "Place")]
     seconds: u64,
     /// The broker's core
@@ -261,11 +264,11 @@ pub struct Places {
 }
 
 impl Places {
-    /// The broker's side, the tester's, and where results go.
+    /// The broker's side, with where results go, and the tester's.
     ///
     /// # Errors
     /// When there is no working directory, or signals cannot be had.
-    pub fn prepare(self) -> Result<(Place, Load, PathBuf), String> {
+    pub fn prepare(self) -> Result<(Place, Load), String> {
         let lepus = absolute(self.lepus)?;
         let results = absolute(self.results)?;
         let mut site = Site::new(lepus.clone());
@@ -274,20 +277,40 @@ impl Places {
             site.lavinmq = Some(absolute(path.into())?);
         }
         site.flags = self.lepus_flags.0;
-        site.scratch = results.join("scratch");
+        let ground = Arc::new(Ground::below(&results).map_err(|error| error.to_string())?);
+        site.scratch = ground.path().to_owned();
         let beside = site.lavinmq.as_ref().map(|path| path.with_file_name("lavinmqperf"));
         let stop = Stop::on_signals().map_err(|error| error.to_string())?;
-        let place = Place { site, core: self.core, stop };
-        let testers =
-            Testers { lepus, jars: self.jars, lavinmqperf: beside.filter(|path| path.exists()) };
+        let notes: Vec<String> = raised(self.seconds).into_iter().collect();
+        for note in &notes {
+            eprintln!("{note}");
+        }
+        let cast = Cast::default();
+        let lavinmqperf = beside.filter(|path| path.exists());
+        let testers = Testers { lepus, jars: self.jars, lavinmqperf, cast: cast.clone() };
+        let errors = ground.path().join("tester.log");
+        let core = self.core;
+        let wish = stop.clone();
+        let place = Place { site, core, stop, cast, ground, results, notes };
         let load = Load {
             testers,
             core: self.load_core,
             seconds: self.seconds.max(SECONDS_MIN),
-            errors: results.join("tester.log"),
+            errors,
+            stop: wish,
         };
-        Ok((place, load, results))
+        Ok((place, load))
     }
+}
+
+/// What is said to seconds that are too few.
+fn raised(seconds: u64) -> Option<String> {
+    (seconds < SECONDS_MIN).then(|| {
+        format!(
+            "Loads of {SECONDS_MIN} s, not of {seconds}: the tester starts, warms up and ends in them, and a second at \
+             least is measured."
+        )
+    })
 }
 
 #[cfg(test)]
@@ -314,6 +337,13 @@ mod tests {
         assert!(matches!(read("seed 5672 1 2"), Ok(Command::Seed { port: 5672, .. })));
         let empty = Words::try_parse_from(["lepus-bench", "backlog", "--rows", "", "--scale", "2"]);
         assert!(matches!(empty.unwrap().command, Command::Backlog { list: None, .. }));
+    }
+
+    #[test]
+    fn seconds_that_are_raised_are_told() {
+        assert_eq!(raised(SECONDS_MIN), None);
+        let note = raised(4).unwrap();
+        assert!(note.contains("of 6 s, not of 4"), "{note}");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The loads that are measured, each a command of a tester.
 
+use crate::bench::cast::Cast;
+use crate::identity::{own_version, says};
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -14,6 +17,23 @@ pub enum Tester {
     LavinMq,
 }
 
+impl Tester {
+    /// What it is called in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tester::Reference => "reference tester (perf-test)",
+            Tester::Own => "lepus perf",
+            Tester::LavinMq => "lavinmqperf",
+        }
+    }
+}
+
+/// The version of the reference tester in the name of its archive.
+fn archive_version(name: &str) -> Option<String> {
+    let version = name.strip_prefix("perf-test-")?.strip_suffix(".jar")?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
 /// Where the testers are.
 #[derive(Clone, Debug)]
 pub struct Testers {
@@ -23,11 +43,14 @@ pub struct Testers {
     pub jars: PathBuf,
     /// The binary `lavinmqperf`, where one is named or lies beside the broker's.
     pub lavinmqperf: Option<PathBuf>,
+    /// Where it is noted who made load.
+    pub cast: Cast,
 }
 
 impl Testers {
-    /// The command of one, for the broker on `port`.
+    /// The command of one, for the broker on `port`; it is noted among those who took part.
     pub fn against(&self, tester: Tester, port: u16) -> Command {
+        self.cast.load(tester.name(), || self.identity(tester));
         let uri = format!("amqp://guest:guest@localhost:{port}");
         let mut command = match (tester, &self.lavinmqperf) {
             (Tester::Reference, _) => {
@@ -52,6 +75,24 @@ impl Testers {
         };
         command.args(["-h", &uri]);
         command
+    }
+
+    /// What a tester calls itself. The reference tester's version stands in the name of its archive.
+    fn identity(&self, tester: Tester) -> String {
+        match tester {
+            Tester::Own => own_version(&self.lepus).replacen("lepus", tester.name(), 1),
+            Tester::LavinMq => {
+                let path = self.lavinmqperf.clone().unwrap_or_else(|| tester.name().into());
+                let version = says(Command::new(path).arg("--version")).unwrap_or_default();
+                format!("{} {version}", tester.name()).trim_end().to_owned()
+            }
+            Tester::Reference => {
+                let files = fs::read_dir(&self.jars).into_iter().flatten().flatten();
+                let names = files.filter_map(|file| file.file_name().into_string().ok());
+                let version = names.filter_map(|name| archive_version(&name)).max();
+                format!("{} {}", tester.name(), version.unwrap_or_default()).trim_end().to_owned()
+            }
+        }
     }
 
     /// Why this one cannot make a load here, if so.
@@ -344,6 +385,25 @@ mod tests {
             assert_eq!(said.hear(line), None);
         }
         assert_eq!(said.latency, Some((409.0, 16_499.0)));
+    }
+
+    #[test]
+    fn the_reference_tester_is_known_by_its_archive() {
+        assert_eq!(archive_version("perf-test-2.22.1.jar"), Some("2.22.1".to_owned()));
+        assert_eq!(archive_version("perf-test-helpers.jar"), None);
+        assert_eq!(archive_version("gson-2.11.0.jar"), None);
+    }
+
+    #[test]
+    fn who_makes_a_load_is_noted() {
+        let cast = Cast::default();
+        let none = PathBuf::from("/no/such");
+        let (lepus, jars) = (none.clone(), none.clone());
+        let testers = Testers { lepus, jars, lavinmqperf: Some(none), cast: cast.clone() };
+        for tester in [Tester::Own, Tester::LavinMq, Tester::Own] {
+            testers.against(tester, 1);
+        }
+        assert_eq!(cast.loads(), ["lepus perf", "lavinmqperf"]);
     }
 
     #[test]

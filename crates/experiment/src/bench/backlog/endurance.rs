@@ -2,15 +2,18 @@
 
 use super::Plan as BacklogPlan;
 use super::row::tester;
-use super::visit::Visit;
+use super::visit::{Loaded, Visit};
 use crate::bench::measure::Load;
 use crate::bench::place::Place;
+use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::workload::{Said, Tester};
+use crate::plot::{Axis, LinePlot, Look, Series, Unit};
+use crate::report::{Block, Table, plot};
 use crate::subject::Kind;
 use clap::Args;
+use serde_json::{Value, json};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 const QUEUE: &str = "backlog";
@@ -52,10 +55,7 @@ impl Plan {
     ///
     /// # Errors
     /// When there is no such broker.
-    pub fn new(
-        words: Words,
-        (place, load, results): (Place, Load, PathBuf),
-    ) -> Result<Plan, String> {
+    pub fn new(words: Words, (place, load): (Place, Load)) -> Result<Plan, String> {
         let seconds = words.endure;
         Ok(Plan {
             seconds,
@@ -70,18 +70,56 @@ impl Plan {
                 patience: Duration::from_secs(seconds + 1_800),
                 place,
                 load,
-                results,
             },
         })
     }
 }
 
-/// Fills the backlog, then publishes and consumes at the rate, and prints each minute.
+const TITLE: &str = "A long time above a standing backlog";
+const ASKS: &str =
+    "Do publishing and consuming above a backlog on disk stay as fast and as small as they begin?";
+const LEGEND: [&str; 1] = [
+    "received/s: messages that the tester received, the mean of each whole minute. MB: the broker's resident memory, and the \
+     bytes of its data directory. CPU: user and system time of the broker for each message received.",
+];
+
+/// Fills the backlog, then publishes and consumes at the rate, and reports each minute.
 ///
 /// # Errors
-/// When the broker or the tester fails.
+/// When the report cannot be written, or nothing was measured.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    fs::create_dir_all(&plan.backlog.results)?;
+    let place = &plan.backlog.place;
+    let size = format!("{} s at {}/s above {} MB", plan.seconds, plan.rate, plan.backlog_mb);
+    let cover = Cover { name: "endurance", title: TITLE, asks: ASKS, size: ("size", size) };
+    let mut sheet = Sheet::new(cover, place);
+    match endure(plan) {
+        Ok(endured) => {
+            endured.sentences().into_iter().for_each(|sentence| sheet.see(sentence));
+            let seen = endured.sentences().into_iter().map(Block::Text);
+            let mut blocks = endured.blocks(plan.kind);
+            blocks.extend(seen);
+            sheet.add(blocks, Some(endured.json(plan.kind)))?;
+            sheet.finish(&LEGEND, true)
+        }
+        Err(error) => {
+            sheet.fault(format!("{}: {error}", plan.kind.name()));
+            sheet.finish(&LEGEND, false)
+        }
+    }
+}
+
+/// What was seen.
+#[derive(Clone, Debug)]
+struct Endured {
+    /// Messages of the backlog.
+    messages: u64,
+    filled: Loaded,
+    endured: Loaded,
+    /// Messages received per second in each whole minute.
+    minutes: Vec<f64>,
+}
+
+fn endure(plan: &Plan) -> io::Result<Endured> {
     let messages = plan.backlog_mb * 1_000_000 / BODY_BYTES;
     let flags = ["--memory-budget", &plan.budget];
     let flags: &[&str] = if plan.kind == Kind::Lepus { &flags } else { &[] };
@@ -91,7 +129,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let filled =
         visit.load(&plan.backlog, tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
     let rate = messages as f64 / filled.seconds;
-    println!("{messages} messages of backlog at {rate:.0}/s, {:.0} MB resident", mb(filled.peak));
+    eprintln!("{messages} messages of backlog at {rate:.0}/s, {:.0} MB resident", mb(filled.peak));
     let (rate, seconds) = (plan.rate.to_string(), plan.seconds.to_string());
     let words = [
         "-x", "1", "-y", "1", "-u", QUEUE, "-s", &size, "-c", "5000", "-q", "500", "-A", "50",
@@ -99,20 +137,78 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     ];
     let endured =
         visit.load(&plan.backlog, tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
-    let output = fs::read_to_string(plan.backlog.results.join("tester-output.log"))?;
-    let minutes = minutes(&output);
-    for (at, rate) in minutes.iter().enumerate() {
-        println!("minute {:>3}: {rate:>9.0} received/s", at + 1);
+    let output = fs::read_to_string(plan.backlog.tester_output())?;
+    Ok(Endured { messages, filled, endured, minutes: minutes(&output) })
+}
+
+impl Endured {
+    fn blocks(&self, kind: Kind) -> Vec<Block> {
+        let mut table = Table::new(["minute", "received/s"]);
+        for (at, rate) in self.minutes.iter().enumerate() {
+            table.rows.push(vec![(at + 1).to_string(), format!("{rate:.0}")]);
+        }
+        let numbers = self.minutes.iter().enumerate();
+        let points = numbers.map(|(at, rate)| ((at + 1) as f64, *rate)).collect();
+        let title = "Messages received, by minute".to_owned();
+        let line = LinePlot {
+            title: title.clone(),
+            x: Axis::new("minute", Unit::Number),
+            y: Axis::new("messages per second", Unit::Number),
+            series: vec![Series { name: kind.name().to_owned(), look: Look::nth(0), points }],
+        };
+        // A line needs two points.
+        let plot = (self.minutes.len() > 1).then(|| plot(line.render()));
+        let mut blocks = vec![Block::Heading(title), Block::Table(table)];
+        blocks.extend(plot);
+        blocks
     }
-    if let (Some(second), Some(last)) = (minutes.get(1), minutes.last()) {
-        println!("the last minute by the second: {:.3}", last / second);
+
+    fn cpu_micros(&self) -> Option<f64> {
+        let received = self.minutes.iter().sum::<f64>() * 60.0;
+        (received > 0.0).then(|| self.endured.cpu_seconds * 1e6 / received)
     }
-    println!("resident: {:.0} MB at most, {:.0} MB at the end", mb(endured.peak), mb(endured.end));
-    let (most, end) = endured.disk;
-    println!("disk: {:.0} MB at most, {:.0} MB at the end", mb(most), mb(end));
-    let cpu = endured.cpu_seconds * 1e6 / (minutes.iter().sum::<f64>() * 60.0).max(1.0);
-    println!("CPU: {cpu:.2} µs per message");
-    Ok(())
+
+    fn last_by_second(&self) -> Option<f64> {
+        Some(self.minutes.last()? / self.minutes.get(1)?)
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let rate = self.messages as f64 / self.filled.seconds;
+        let peak = mb(self.filled.peak);
+        let (peak_later, end) = (mb(self.endured.peak), mb(self.endured.end));
+        let (disk, disk_end) = (mb(self.endured.disk.0), mb(self.endured.disk.1));
+        let mut out = vec![
+            format!("{} messages of backlog at {rate:.0}/s, {peak:.0} MB resident.", self.messages),
+            format!("Resident above it: {peak_later:.0} MB at most, {end:.0} MB at the end."),
+            format!("On disk: {disk:.0} MB at most, {disk_end:.0} MB at the end."),
+        ];
+        if let Some(share) = self.last_by_second() {
+            out.push(format!("The last minute by the second: {share:.3}."));
+        }
+        match self.cpu_micros() {
+            Some(cpu) => out.push(format!("CPU: {cpu:.2} µs per message.")),
+            None => {
+                out.push("It was over before the first minute was: no rate is told.".to_owned())
+            }
+        }
+        out
+    }
+
+    fn json(&self, kind: Kind) -> Value {
+        json!({
+            "broker": kind.name(),
+            "backlog_messages": self.messages,
+            "fill_messages_per_second": self.messages as f64 / self.filled.seconds,
+            "fill_resident_peak_mb": mb(self.filled.peak),
+            "messages_per_second_by_minute": self.minutes,
+            "last_minute_by_second": self.last_by_second(),
+            "resident_peak_mb": mb(self.endured.peak),
+            "resident_end_mb": mb(self.endured.end),
+            "disk_peak_mb": mb(self.endured.disk.0),
+            "disk_end_mb": mb(self.endured.disk.1),
+            "cpu_micros_per_message": self.cpu_micros(),
+        })
+    }
 }
 
 fn mb(bytes: u64) -> f64 {
@@ -138,6 +234,19 @@ fn minutes(output: &str) -> Vec<f64> {
 mod tests {
     use super::*;
     use std::fmt::Write;
+
+    #[test]
+    fn what_was_over_before_a_minute_has_no_rate() {
+        let loaded = Loaded { seconds: 2.0, cpu_seconds: 1.2, ..Loaded::default() };
+        let mut endured =
+            Endured { messages: 10, filled: loaded, endured: loaded, minutes: Vec::new() };
+        assert!(endured.sentences().iter().any(|text| text.contains("no rate is told")));
+        assert_eq!(endured.json(Kind::Lepus)["cpu_micros_per_message"], Value::Null);
+        endured.minutes = vec![10.0, 5.0, 5.0];
+        assert_eq!((endured.cpu_micros(), endured.last_by_second()), (Some(1_000.0), Some(1.0)));
+        let is_plot = |block: &Block| matches!(block, Block::Plot(_));
+        assert!(endured.blocks(Kind::Lepus).iter().any(is_plot));
+    }
 
     #[test]
     fn seconds_are_gathered_to_minutes() {

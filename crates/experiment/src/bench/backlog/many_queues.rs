@@ -3,6 +3,7 @@
 use super::Plan;
 use super::figures::{Figures, Line};
 use super::visit::Visit;
+use crate::bench::cast::OWN_CLIENT;
 use crate::subject::Kind;
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
@@ -106,6 +107,7 @@ pub fn measure(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let visit = Visit::start(plan, kind, &[], true)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["seed", &visit.port().to_string(), &queues.to_string(), &EACH.to_string()]);
+    plan.place.cast.load("seed", || OWN_CLIENT.to_owned());
     let loaded = visit.load(plan, command)?;
     let figures = visit.end(&loaded, messages, messages * BODY_BYTES as u64)?;
     let mut lines = vec![Line::new(kind.name(), format!("{queues} queues"), figures)];

@@ -94,7 +94,7 @@ impl Visit {
     /// When it fails, or takes longer than it may.
     pub fn load(&self, plan: &Plan, mut tester: Command) -> io::Result<Loaded> {
         let pid = self.pid()?;
-        let output = plan.results.join("tester-output.log");
+        let output = plan.tester_output();
         let before = procfs::read(pid)?;
         let moved_before = procfs::moved(pid)?;
         reset_peak(pid);
@@ -125,16 +125,23 @@ impl Visit {
                 loaded.disk.0 = loaded.disk.0.max(loaded.disk.1);
             }
             samples += 1;
-            if start.elapsed() > plan.patience {
+            let patience = || match start.elapsed() > plan.patience {
+                true => Err(io::Error::other(format!(
+                    "the load was given up after {} s",
+                    plan.patience.as_secs()
+                ))),
+                false => Ok(()),
+            };
+            if let Err(error) = plan.place.goes_on().and_then(|()| patience()) {
                 child.kill()?;
                 child.wait()?;
-                let seconds = plan.patience.as_secs();
-                return Err(io::Error::other(format!("the load was given up after {seconds} s")));
+                return Err(error);
             }
             sleep(PAUSE);
         };
         loaded.seconds = start.elapsed().as_secs_f64();
         copier.join().map_err(|_| io::ErrorKind::BrokenPipe)??;
+        plan.place.goes_on()?;
         if !status.success() {
             let log = plan.load.errors.display();
             return Err(io::Error::other(format!("the tester ended with {status}: see {log}")));

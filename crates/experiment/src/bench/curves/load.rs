@@ -1,7 +1,8 @@
 //! A broker that was just started, a client of it, and what the operations cost it.
 
 use super::Cost;
-use crate::bench::place::Place;
+use crate::bench::place::{Place, goes_on};
+use crate::stop::Stop;
 use crate::subject::{Kind, Subject};
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, encode_publish};
@@ -35,6 +36,8 @@ pub struct Load {
     subject: Subject,
     peer: Client<TcpStream>,
     began: Option<Began>,
+    /// Whether somebody wants the whole to end.
+    stop: Stop,
 }
 
 /// What was read before the operations.
@@ -73,7 +76,7 @@ impl Load {
         let work = || {
             crate::affinity::restrict_thread(&[core])?;
             let peer = connect(&subject)?;
-            let mut load = Load { subject, peer, began: None };
+            let mut load = Load { subject, peer, began: None, stop: place.stop.clone() };
             let operations = act(&mut load)?;
             load.end(operations)
         };
@@ -111,6 +114,7 @@ impl Load {
         let mut last = procfs::cpu_nanos(self.subject.seen_pid()?)?;
         let mut calm = 0;
         while start.elapsed() < PATIENCE {
+            goes_on(&self.stop)?;
             let looked = Instant::now();
             sleep(LOOK);
             let now = procfs::cpu_nanos(self.subject.seen_pid()?)?;
@@ -160,6 +164,7 @@ impl Load {
         mut ask: impl FnMut(&mut Client<TcpStream>, u16, u64),
     ) -> io::Result<()> {
         for first in (0..count).step_by(BATCH as usize) {
+            goes_on(&self.stop)?;
             let end = count.min(first + BATCH);
             for number in first..end {
                 ask(&mut self.peer, CHANNEL, number);
@@ -189,7 +194,7 @@ impl Load {
         let output = self.peer.output();
         encode_publish(output, CHANNEL, FRAME_MAX, exchange, key, false, properties, body);
         match self.peer.output().len() > OUTPUT_BYTES {
-            true => self.peer.flush(),
+            true => goes_on(&self.stop).and_then(|()| self.peer.flush()),
             false => Ok(()),
         }
     }
@@ -201,6 +206,7 @@ impl Load {
     pub fn await_count(&mut self, name: &str, count: u64) -> io::Result<()> {
         let start = Instant::now();
         loop {
+            goes_on(&self.stop)?;
             let declare = queue::Declare { queue: name, passive: true, ..Default::default() };
             let found = self.peer.count(CHANNEL, declare)?;
             if found == count {
