@@ -10,6 +10,8 @@ use crate::sample::{INTERVAL, Sample};
 use crate::session::Session;
 use crate::subject::Subject;
 use crate::workload::{Load, Outcome};
+use lepus_amqp::method::queue;
+use std::io;
 use std::time::Duration;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -140,13 +142,36 @@ fn measure(session: &mut Session<'_>) {
                 }
             };
             if let Some(subject) = &subject {
-                session.load((number, subject), &placement, &load, 0);
+                match is_held(subject) {
+                    Ok(()) => {
+                        session.load((number, subject), &placement, &load, 0);
+                    }
+                    // A drain would wait for what does not come.
+                    Err(error) => {
+                        let name = &session.record.names[number];
+                        session.note(format!("{name}, {}: {error}", load.name));
+                    }
+                }
                 if let Err(error) = subject.delete_queue(QUEUE) {
                     session.note(format!("the queue {QUEUE} cannot be deleted: {error}"));
                 }
             }
         }
     }
+}
+
+/// Whether there is a backlog to drain. A broker that stores nothing has none, however much it has confirmed.
+fn is_held(subject: &Subject) -> io::Result<()> {
+    let declare = queue::Declare { queue: QUEUE, passive: true, ..Default::default() };
+    match subject.peer()?.count(1, declare)? {
+        0 => Err(io::Error::other("nothing to drain: the broker kept nothing of what it took")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a drain brought the whole backlog of so many bytes; what is divided by the backlog means nothing otherwise.
+fn is_whole(outcome: &Outcome, backlog: f64) -> bool {
+    outcome.payload().is_some_and(|payload| payload >= backlog * 0.999)
 }
 
 fn empty_cache(session: &mut Session<'_>) {
@@ -257,7 +282,7 @@ fn sentences(record: &Record, placement: &str, size: u64, payload: f64) -> Vec<S
     let (fill, drain) = (fill_name(size), drain_name(size));
     let mut out = Vec::new();
     for (subject, name) in record.names.iter().enumerate() {
-        let written_of = |load: &str| record.spread(subject, placement, load, written);
+        let backlog = payload * FILLS as f64;
         let rate = record.spread(subject, placement, &fill, |outcome| Some(outcome.rate()));
         let Some(rate) = rate else { continue };
         let mut text = format!(
@@ -267,19 +292,22 @@ fn sentences(record: &Record, placement: &str, size: u64, payload: f64) -> Vec<S
             significant(rate.low),
             significant(rate.high)
         );
-        if let Some(bytes) = written_of(&fill) {
+        if let Some(bytes) = record.spread(subject, placement, &fill, written) {
             text.push_str(&format!(
                 ", {} written for each byte published",
                 significant(bytes.value / payload)
             ));
         }
-        let fetched = record.spread(subject, placement, &drain, read);
-        if let Some((written, fetched)) = written_of(&drain).zip(fetched) {
-            let all = payload * FILLS as f64;
+        let of_drain = |figure: fn(&Outcome) -> Option<f64>| {
+            record.spread(subject, placement, &drain, |outcome| {
+                figure(outcome).filter(|_| is_whole(outcome, backlog))
+            })
+        };
+        if let Some((written, fetched)) = of_drain(written).zip(of_drain(read)) {
             text.push_str(&format!(
                 "; draining read {} and wrote {} for each byte of the backlog",
-                significant(fetched.value / all),
-                significant(written.value / all)
+                significant(fetched.value / backlog),
+                significant(written.value / backlog)
             ));
         }
         out.push(format!("{text}."));
@@ -289,4 +317,41 @@ fn sentences(record: &Record, placement: &str, size: u64, payload: f64) -> Vec<S
         out.push(format!("Bytes written, {fill}{}.", ratio_words(ratio)));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Run;
+    use crate::workload::Interval;
+
+    /// A broker that took three fills of 1,000 bytes and gave so many messages of a byte back.
+    fn record(drained: f64) -> Record {
+        let sample = |at_seconds, bytes| Sample {
+            at_seconds,
+            read_bytes: Some(bytes),
+            written_bytes: Some(bytes),
+            ..Sample::default()
+        };
+        let run = |load: String, received: f64, round| {
+            let total = Interval { seconds: 1.0, received, ..Interval::default() };
+            let samples = vec![sample(0.0, 0), sample(1.0, 6_000)];
+            let outcome = Outcome { total, body_bytes: 1, samples, ..Outcome::default() };
+            Run { subject: 0, placement: "p".to_owned(), load, round, outcome }
+        };
+        let mut runs: Vec<Run> =
+            (0..FILLS).map(|round| run(fill_name(1), 1_000.0, round)).collect();
+        runs.push(run(drain_name(1), drained, 0));
+        Record { names: vec!["x".to_owned()], runs, ..Record::default() }
+    }
+
+    #[test]
+    fn a_drain_is_told_where_it_brought_the_whole_backlog() {
+        let told = |drained| sentences(&record(drained), "p", 1, 1_000.0).concat();
+        assert!(told(3_000.0).contains("draining read 2.00 and wrote 2.00"), "{}", told(3_000.0));
+        for drained in [0.0, 1_500.0] {
+            let text = told(drained);
+            assert!(text.contains("written for each byte") && !text.contains("draining"), "{text}");
+        }
+    }
 }
