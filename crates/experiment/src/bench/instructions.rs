@@ -4,6 +4,7 @@
 
 use crate::bench::callgrind::{self, Count};
 use crate::bench::core_drive::{DRIVES, Drive};
+use crate::bench::ground::Ground;
 use std::io;
 use std::path::Path;
 
@@ -21,13 +22,13 @@ const SHARDS_MARGIN: f64 = 1.05;
 /// # Errors
 /// When valgrind cannot be run or the file cannot be read or written.
 pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
-    std::fs::create_dir_all(scratch)?;
+    let ground = Ground::below(scratch)?;
     let text = std::fs::read_to_string(file)?;
     let mut kept = true;
     let mut ceilings = String::new();
     let mut counts: Vec<(Drive, Count)> = Vec::new();
     for drive in DRIVES.into_iter().filter(|drive| drive.has_ceiling) {
-        let count = callgrind::count(drive.name, MESSAGES, scratch, &[])?;
+        let count = callgrind::count(drive.name, MESSAGES, ground.path(), &[])?;
         let each = count.instructions;
         let new = (each * MARGIN).ceil();
         ceilings.push_str(&format!("{} {new}\n", drive.name));

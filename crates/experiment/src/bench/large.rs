@@ -55,10 +55,10 @@ pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
     if let Err(error) = measure(plan, place, &mut found) {
         sheet.fault(error.to_string());
     }
-    if let Some(seconds) = found.seconds {
-        sheet.see(format!("All had read it after {seconds:.1} s."));
-    }
     sheet.add(found.blocks(), Some(found.json()))?;
+    if let Some(seconds) = found.seconds {
+        sheet.tell(format!("All had read it after {seconds:.1} s."));
+    }
     let was_measured = found.seconds.is_some();
     sheet.finish(&LEGEND, was_measured)
 }

@@ -130,6 +130,12 @@ impl Sheet {
         self.content.seen.push(sentence);
     }
 
+    /// Notes what was seen, and tells it at once: for what stands in no table.
+    pub fn tell(&mut self, sentence: String) {
+        println!("{sentence}");
+        self.see(sentence);
+    }
+
     /// Notes what could not be measured, and why; it is told at once, and written with the next part.
     pub fn fault(&mut self, fault: String) {
         eprintln!("{fault}");
@@ -145,8 +151,11 @@ impl Sheet {
         println!();
         self.add(texts.collect(), None)?;
         println!("{}", self.directory.join("report.html").display());
-        if self.faults.is_empty() && was_measured {
+        // Whoever ended it knows why it failed.
+        if self.stop.is_wanted() || (self.faults.is_empty() && was_measured) {
             self.ground.done();
+        } else {
+            println!("what failed has its logs in {}", self.ground.path().display());
         }
         match was_measured {
             true => Ok(()),

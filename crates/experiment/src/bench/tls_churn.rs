@@ -67,9 +67,9 @@ pub fn run(plan: Churn, place: &Place) -> io::Result<()> {
     if let Err(error) = measure(plan, place, &mut found) {
         sheet.fault(error.to_string());
     }
-    found.sentences().into_iter().for_each(|sentence| sheet.see(sentence));
     let was_measured = !found.times.is_empty();
     sheet.add(found.blocks(), Some(found.json()))?;
+    found.sentences().into_iter().for_each(|sentence| sheet.tell(sentence));
     sheet.finish(&LEGEND, was_measured)
 }
 

@@ -94,11 +94,8 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let mut sheet = Sheet::new(cover, place);
     match endure(plan) {
         Ok(endured) => {
-            endured.sentences().into_iter().for_each(|sentence| sheet.see(sentence));
-            let seen = endured.sentences().into_iter().map(Block::Text);
-            let mut blocks = endured.blocks(plan.kind);
-            blocks.extend(seen);
-            sheet.add(blocks, Some(endured.json(plan.kind)))?;
+            sheet.add(endured.blocks(plan.kind), Some(endured.json(plan.kind)))?;
+            endured.sentences().into_iter().for_each(|sentence| sheet.tell(sentence));
             sheet.finish(&LEGEND, true)
         }
         Err(error) => {
