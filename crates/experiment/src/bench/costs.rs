@@ -61,6 +61,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 let row = row(workload, &calls, allocations);
                 let line = Table { head: table.head.clone(), rows: vec![row.clone()] };
                 eprint!("{}", line.text());
+                sheet.see(sentence(workload, &calls, allocations));
                 table.rows.push(row);
                 sheet.keep(figures(workload, &calls, allocations));
             }
@@ -87,6 +88,16 @@ fn row(workload: &Workload, calls: &Calls, allocations: Option<f64>) -> Vec<Stri
     let names = calls.by_name.iter().filter(is_some);
     let names: Vec<String> = names.map(|(name, each)| format!("{name} {each:.5}")).collect();
     vec![workload.name.to_owned(), number(calls.all), number(allocations), names.join(", ")]
+}
+
+fn sentence(workload: &Workload, calls: &Calls, allocations: Option<f64>) -> String {
+    let part = |count: Option<f64>, what: &str| count.map(|count| format!("{count:.3} {what}"));
+    let parts = [part(calls.all, "system calls"), part(allocations, "allocations")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => format!("{}: nothing could be counted.", workload.name),
+        false => format!("{}: {} for each message.", workload.name, parts.join(" and ")),
+    }
 }
 
 fn figures(workload: &Workload, calls: &Calls, allocations: Option<f64>) -> Value {
@@ -231,6 +242,8 @@ mod tests {
         let calls = Calls { all: Some(0.75), by_name };
         let row = row(&WORKLOADS[0], &calls, None);
         assert_eq!(row[1..], ["0.75000", "-", "read 0.50000"]);
+        let text = sentence(&WORKLOADS[0], &calls, None);
+        assert!(text.ends_with(": 0.750 system calls for each message."), "{text}");
         let figures = figures(&WORKLOADS[0], &calls, None);
         assert_eq!(figures["system_calls_per_message"], 0.75);
         assert_eq!(figures["allocations_per_message"], Value::Null);
