@@ -39,11 +39,13 @@ pub struct Parcel<C: Core, K> {
     pub(crate) connections: Vec<Envelope<C, K>>,
     /// Bytes of its mail that are counted for the shard that it came from.
     pub(crate) counted: usize,
+    /// How many directory changes its sender knew: nobody takes it who knows fewer.
+    pub(crate) changes: u64,
 }
 
 impl<C: Core, K> Default for Parcel<C, K> {
     fn default() -> Parcel<C, K> {
-        Parcel { mail: C::Mail::default(), connections: Vec::new(), counted: 0 }
+        Parcel { mail: C::Mail::default(), connections: Vec::new(), counted: 0, changes: 0 }
     }
 }
 

@@ -23,6 +23,14 @@ mod porch;
 mod runtime;
 mod shard;
 pub mod tls;
+
+#[cfg(test)]
+extern crate self as lepus_shard;
+#[cfg(test)]
+#[path = "../tests/echo/core.rs"]
+#[allow(dead_code)]
+mod echo_core;
+
 mod wiring;
 
 pub use clock::Clock;

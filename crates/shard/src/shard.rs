@@ -85,6 +85,8 @@ pub struct Shard<C: Core, R: Reactor> {
     lingering: VecDeque<(u32, ConnectionId)>,
     /// How many linger.
     lingering_count: usize,
+    /// Directory changes that this shard knows: those that it took, or made.
+    changes: u64,
     /// Mail of other shards that waits for its turn, in its order.
     received: VecDeque<(ShardId, Parcel<C, R::Socket>)>,
     /// A reused list of what has just come.
@@ -137,6 +139,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             leaving_next: Instant::NEVER,
             lingering: VecDeque::new(),
             lingering_count: 0,
+            changes: 0,
             received: VecDeque::new(),
             fresh: Vec::new(),
             outgoing: (0..shards).map(|_| Vec::new()).collect(),
@@ -418,6 +421,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
         self.busy = true;
         while let Some(change) = self.links.directory.take() {
+            self.changes += 1;
             self.core.change(now, &change, &mut self.out);
         }
     }

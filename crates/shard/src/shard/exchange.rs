@@ -27,6 +27,14 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
         self.busy |= !self.received.is_empty();
         while let Some((from, mut parcel)) = self.received.pop_front() {
+            if parcel.changes > self.changes {
+                self.drain_directory(now);
+            }
+            if parcel.changes > self.changes {
+                // Its sender was told of a change before this shard: it is on its way, and what it is about as well.
+                self.received.push_front((from, parcel));
+                break;
+            }
             if !C::is_mail_empty(&parcel.mail) {
                 self.core.mail(now, from, &mut parcel.mail, &mut self.out);
             }
@@ -76,6 +84,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     pub(super) fn send_parcels(&mut self) {
         let effects = C::effects(&mut self.out);
         for change in effects.changes.drain(..) {
+            self.changes += 1;
             for (index, post) in self.links.directories.iter().enumerate() {
                 let peer = ShardId(index as u16);
                 if peer != self.id && post.put(Arc::clone(&change)).is_ok() {
@@ -101,6 +110,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             let mut parcel = self.links.endpoint.spare(peer).unwrap_or_default();
             std::mem::swap(&mut parcel.mail, mail);
             std::mem::swap(&mut parcel.connections, connections);
+            parcel.changes = self.changes;
             let kept = std::mem::replace(&mut parcel.counted, C::mail_bytes(&parcel.mail));
             let change = parcel.counted.wrapping_sub(kept);
             self.links.mail_bytes[self.id.index()].fetch_add(change, Ordering::AcqRel);
@@ -144,5 +154,80 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 leftover: connection.leftover,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use lepus_base::{Now, ShardId};
+    use lepus_mesh::Bell;
+    use lepus_reactor::{Reactor, Readiness, Socket, Token};
+
+    use crate::connection::Parcel;
+    use crate::echo_core::{EchoCore, Letter};
+    use crate::{Shard, Wiring};
+
+    struct NoSocket;
+
+    impl Socket for NoSocket {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn acknowledge_at_once(&mut self) {}
+        fn forget_unsent_soon(&mut self) {}
+        fn shut_down_writing(&mut self) {}
+    }
+
+    struct NoReactor;
+
+    impl Reactor for NoReactor {
+        type Socket = NoSocket;
+
+        fn register(&mut self, _: &mut NoSocket, _: Token) -> io::Result<()> {
+            Ok(())
+        }
+        fn deregister(&mut self, _: &mut NoSocket) -> io::Result<()> {
+            Ok(())
+        }
+        fn poll(&mut self, _: Option<Duration>, _: &mut Vec<Readiness>) -> io::Result<bool> {
+            Ok(false)
+        }
+    }
+
+    /// Shard 0 tells one shard after the other. One that hears of a change first may tell another one what follows from
+    /// it before that hears.
+    #[test]
+    fn mail_waits_for_the_changes_that_its_sender_knew() {
+        let (notices, _log) = crate::notices(|_| false);
+        let bells = [0, 1, 2].map(|_| Arc::new(Bell::new(|| ())));
+        let mut wiring = Wiring::<EchoCore, NoSocket>::new(&bells, 4, &notices);
+        let mut links = wiring.links.drain(..);
+        let (first, mut second, third) =
+            (links.next().unwrap(), links.next().unwrap(), links.next().unwrap());
+        let mut shard = Shard::new(EchoCore::new(ShardId(2), 3), NoReactor, third);
+        let mail = vec![Letter::Far(ShardId(1), lepus_base::ConnectionId(1), vec![7])];
+        let parcel = Parcel { mail, changes: 1, ..Parcel::default() };
+        assert!(second.endpoint.send(ShardId(2), parcel).is_ok());
+        let answers = |second: &mut crate::Links<EchoCore, NoSocket>| {
+            let mut got = Vec::new();
+            second.endpoint.receive(&mut got);
+            got.iter().map(|(_, parcel)| parcel.mail.len()).sum::<usize>()
+        };
+        for _ in 0..3 {
+            shard.poll(None).unwrap();
+            assert!(shard.turn(Now::from_millis(1)).more, "it waits for what is on its way");
+            assert_eq!(answers(&mut second), 0);
+        }
+        assert!(first.directories[2].put(Arc::new(1)).is_ok());
+        shard.poll(None).unwrap();
+        shard.turn(Now::from_millis(1));
+        assert_eq!(answers(&mut second), 1);
     }
 }
