@@ -56,10 +56,12 @@ impl World {
         let settings = Settings {
             shard: ShardId(0),
             shards: 1,
+            nodes: Vec::new(),
             hash: lepus_base::HashState::new(1),
             secret: [7; 32],
             server: ServerOptions::default(),
             limits: Limits::default(),
+            store: None,
         };
         let mut broker = Broker::new(settings);
         let mut out = Outbox::new(1);
@@ -97,7 +99,7 @@ impl World {
         self.connections += 1;
         let peer = PeerInfo { loopback: true, ..PeerInfo::default() };
         let id = ConnectionId(self.connections);
-        let slot = self.broker.accept(self.now, id, peer, &mut self.out);
+        let slot = self.broker.accept(self.now, id, peer, None, &mut self.out);
         let client = &mut self.clients[at];
         *client = Client { slot: Some(slot), ..Client::default() };
         handshake(&mut client.unread);
@@ -133,10 +135,10 @@ impl World {
     /// The end of a cycle, as the driver does it.
     fn cycle(&mut self) {
         for _ in 0..10_000 {
-            let more = self.broker.work(self.now, &mut self.out);
+            self.broker.work(self.now, &mut self.out);
             self.broker.flush(self.now, &mut self.out);
             self.carry_out();
-            if !more && self.out.is_empty() {
+            if !self.broker.has_work(&self.out) && self.out.is_empty() {
                 return;
             }
         }
@@ -178,7 +180,8 @@ impl World {
     fn write(&mut self, slot: ConnectionSlot) {
         let Some(at) = self.client_of(slot) else { return };
         let client = &mut self.clients[at];
-        let bytes = self.broker.writable_bytes(slot);
+        let Broker { connections, shard, .. } = &mut self.broker;
+        let bytes = connections.writable_bytes(shard, slot);
         let count = if client.deaf { bytes.len().min(1) } else { bytes.len() };
         client.answers.extend_from_slice(&bytes[..count]);
         let consumed = check_frames(&client.answers);
@@ -193,7 +196,7 @@ impl World {
         }
         self.cycle();
         let mut ready = 0;
-        for (_, queue) in self.broker.queues() {
+        for (_, queue) in self.broker.homes.queues() {
             assert_eq!(queue.unacked(), 0, "nobody is there to acknowledge");
             assert_eq!(queue.consumer_count(), 0, "nobody is there to consume");
             ready += queue.ready();
@@ -202,7 +205,7 @@ impl World {
         if ready == 0 && !has_delayed(&self.broker) {
             assert_eq!(bodies, 0, "bodies of messages that are nowhere");
         }
-        assert_eq!(self.broker.connections.all.len(), 0);
+        assert_eq!(self.broker.connections.len(), 0);
     }
 }
 

@@ -8,6 +8,8 @@ use lepus_base::Instant;
 use lepus_fuzz::handshake;
 use libfuzzer_sys::fuzz_target;
 
+/// When everything happens.
+const NOW: Instant = Instant::from_millis(1);
 /// Events that are looked at; a stream of heartbeats need not be followed for ever.
 const EVENTS_MAX: usize = 2000;
 
@@ -29,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
 /// What happens when `bytes` come `piece` at a time, up to the first error: events in words, and
 /// the bytes answered. What follows an error is handled too, but not told.
 fn run(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
-    let now = Instant::from_millis(1);
+    let now = NOW;
     let mut connection = ServerConnection::new(&ServerOptions::default(), now);
     let (mut events, mut out) = (Vec::new(), Vec::new());
     let mut buffer: Vec<u8> = Vec::new();
@@ -95,9 +97,9 @@ fn note(event: &Event<'_>, events: &mut Vec<String>) -> Reaction {
 fn react(connection: &mut ServerConnection, reaction: Reaction, out: &mut Vec<u8>) {
     match reaction {
         Reaction::None => {}
-        Reaction::Authenticated => connection.authenticated(Ok(()), out),
-        Reaction::Opened => connection.opened(Ok(()), out),
-        Reaction::Close(error) => connection.close(&error, out),
-        Reaction::CloseOk => connection.close_ok(out),
+        Reaction::Authenticated => connection.authenticated(NOW, Ok(()), out),
+        Reaction::Opened => connection.opened(NOW, Ok(()), out),
+        Reaction::Close(error) => connection.close(NOW, &error, out),
+        Reaction::CloseOk => connection.close_ok(NOW, out),
     }
 }
