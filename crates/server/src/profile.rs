@@ -134,10 +134,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_told() {
-        assert!(read("--seconds 0").unwrap_err().contains("1..=300"));
-        assert!(read("--seconds 301").unwrap_err().contains("1..=300"));
+        assert!(read("--seconds 0").unwrap_err().contains("from 1 to 300"));
+        assert!(read("--seconds 301").unwrap_err().contains("from 1 to 300"));
+        assert!(read("--seconds -1").unwrap_err().contains("from 1 to 300"));
         assert!(read("--seconds x").unwrap_err().contains("--seconds <N>"));
-        assert!(read("--rate 5000").unwrap_err().contains("1..=1000"));
+        assert!(read("--rate 5000").unwrap_err().contains("from 1 to 1000"));
         assert!(read("--frequency 5").unwrap_err().contains("--frequency"));
         assert!(take(&json!({"seconds": 0})).unwrap_err().contains("1 to 300"));
         assert!(take(&json!({"seconds": 1, "rate": 1001})).unwrap_err().contains("1 to 1000"));
