@@ -26,7 +26,6 @@ use crate::directory::{Change, Directory};
 use crate::homes::{HomeSide, Homes};
 use crate::journal::Journal;
 use crate::outbox::{ConnectionSlot, Outbox};
-use crate::owners::Owners;
 use crate::queue::Queue;
 use crate::session::Session;
 use crate::sessions::reading::Read;
@@ -99,7 +98,7 @@ impl Broker {
         }
     }
 
-    /// All of it, to be read: figures, lists, sums.
+    /// All of it but the definitions, to be read: figures, lists, sums, who has work.
     #[must_use]
     pub fn view(&self) -> View<'_> {
         View {
@@ -112,18 +111,11 @@ impl Broker {
         }
     }
 
-    /// All owners but the definitions, to be asked.
-    #[must_use]
-    pub fn owners(&self) -> Owners<'_> {
-        let Broker { connections, sessions, homes, journal, shard, .. } = self;
-        Owners { connections, sessions, homes, journal, shard }
-    }
-
     /// Whether [`Broker::work`] or [`Broker::flush`] would get on with something now. To be asked
     /// at the very end of a cycle: what the driver does after them leaves work, too.
     #[must_use]
     pub fn has_work(&self, out: &Outbox) -> bool {
-        self.definitions.has_work() || self.owners().has_work(out)
+        self.definitions.has_work() || self.view().has_work(out)
     }
 
     /// The queue with this id, if its home is here.
@@ -337,7 +329,7 @@ impl Broker {
         self.session().depart(now, out);
         self.home().migrate(now, out);
         self.flush_definitions(now, out);
-        if !self.owners().changes_logs() {
+        if !self.view().changes_logs() {
             self.home().continue_close(now, out);
         }
         self.home().drain_log_events(now, out);

@@ -43,7 +43,6 @@ mod migration;
 mod oldest;
 pub mod outbox;
 mod owner;
-pub mod owners;
 mod parked;
 mod postponed;
 mod properties;

@@ -1,6 +1,7 @@
 //! A shard's state to be read: figures, lists, sums, and who waits for what is over. Nothing is changed by any of it.
 
 mod overdue;
+mod owners;
 
 use alloc::format;
 use alloc::string::String;

@@ -229,7 +229,7 @@ fn with_a_large_letter(surely: bool) -> (World, Channel) {
     world.disk(|disk| disk.bytes_max = used);
     reject_all(&channel, "large");
     world.advance(100);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     (world, channel)
 }
 
@@ -240,14 +240,14 @@ fn a_letter_that_waits_for_room_keeps_none_waiting_that_needs_less() {
         reject_all(&channel, "little");
         world.advance(3_000);
         assert_eq!(lengths(&world, "graves"), [3, 1, 2], "surely: {surely}");
-        assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+        assert!(world.broker(0, |broker| broker.view().waits_for_room()));
         let turns = world.turns(0);
         world.advance(100);
         assert!(world.turns(0) - turns < 10, "{} turns", world.turns(0) - turns);
         world.disk(|disk| disk.bytes_max = u64::MAX);
         world.advance(5_000);
         assert_eq!(lengths(&world, "graves"), [3, 1, 2, 400_000], "surely: {surely}");
-        assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+        assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
         world.stop();
         world.start_again(1);
         assert_eq!(lengths(&world, "graves"), [3, 1, 2, 400_000], "surely: {surely}");
@@ -277,7 +277,7 @@ fn letters_that_wait_for_room_go_with_their_queue() {
     let (world, channel) = with_a_large_letter(false);
     channel.delete("large");
     world.advance(100);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!(lengths(&world, "graves"), [3], "which passed the long one");
 }
 
@@ -297,7 +297,7 @@ fn a_letter_that_has_no_room_beside_itself_stays_and_is_told() {
     assert_eq!(channel.confirmed().0.len(), 2);
     reject_all(&channel, "q");
     world.advance(1_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     let told = world.events().iter().filter(|event| event.kind == "dead-letter-too-large").count();
     assert_eq!(told, 1);
     assert_eq!(lengths(&world, "graves"), [1]);
@@ -333,7 +333,7 @@ fn with_a_wide_letter() -> (World, Channel) {
     world.disk(|disk| disk.bytes_max = used + 300_000);
     reject_all(&channel, "wide");
     world.advance(1_000);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!((world.queue("w0").ready, world.queue("w1999").ready), (1, 0));
     (world, channel)
 }
@@ -354,7 +354,7 @@ fn a_letter_on_its_way_to_very_many_queues_keeps_only_those_of_its_own_queue_wai
         assert_eq!(lengths(&world, queue), [200_000, 3], "in {queue}");
     }
     assert_eq!(world.queue("wide").ready, 0);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     world.stop();
     world.start_again(1);
     assert_eq!(lengths(&world, "w1999"), [200_000, 3]);
@@ -393,7 +393,7 @@ fn a_queue_whose_dead_letter_waits_for_room_serves_its_consumers() {
         let used = world.disk(|disk| disk.bytes());
         world.disk(|disk| disk.bytes_max = used);
         world.advance(1_000);
-        assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+        assert!(world.broker(0, |broker| broker.view().waits_for_room()));
         let message = channel.get("q").expect("what has not expired");
         assert_eq!(message.body.len(), 2);
         channel.ack(message.tag);

@@ -352,7 +352,7 @@ fn with_a_large_one() -> (World, Channel) {
 fn one_that_waits_for_room_keeps_back_none_that_need_less() {
     let (world, channel) = with_a_large_one();
     assert_eq!(world.queue("q").ready, 2, "there is room for the short ones");
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     let turns = world.turns(0);
     world.advance(20_000);
     assert!(world.turns(0) - turns < 100, "{} turns", world.turns(0) - turns);
@@ -360,7 +360,7 @@ fn one_that_waits_for_room_keeps_back_none_that_need_less() {
     world.channel(0).purge("other");
     world.disk(|disk| disk.bytes_max = u64::MAX);
     world.advance(10_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     let bodies = core::iter::from_fn(|| channel.get("q")).map(|message| message.body.len());
     assert_eq!(bodies.collect::<Vec<_>>(), [2, 1, 3, 400_000]);
 }
@@ -370,7 +370,7 @@ fn one_that_waits_for_room_goes_with_its_exchange() {
     let (world, channel) = with_a_large_one();
     channel.delete_exchange("large");
     world.advance(1_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!(world.broker(0, |broker| broker.view().holdings().delayed), 0);
     world.disk(|disk| disk.bytes_max = u64::MAX);
     world.advance(10_000);
@@ -391,7 +391,7 @@ fn one_that_has_no_room_beside_itself_stays_and_is_told() {
     channel.bind("q", "x", "");
     world.advance(5_000);
     assert_eq!(channel.confirmed().0.len(), 2);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!(channel.get_no_ack("q").map(|message| message.body.len()), Some(1));
     let told: Vec<_> =
         world.events().into_iter().filter(|event| event.kind == "delayed-too-large").collect();
@@ -458,7 +458,7 @@ fn one_on_its_way_to_very_many_queues_keeps_back_only_those_of_its_own_exchange(
         let bodies = core::iter::from_fn(|| channel.get(queue)).map(|message| message.body.len());
         assert_eq!(bodies.collect::<Vec<_>>(), [200_000, 2], "in {queue}");
     }
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn without_room(lengths: &[usize]) -> (World, Channel) {
         }
     }
     world.advance(20_000);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     (world, channel)
 }
 
@@ -208,7 +208,7 @@ fn make_room(world: &World) {
     world.channel(0).purge("other");
     world.disk(|disk| disk.bytes_max = u64::MAX);
     world.advance(10_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!(world.leaks(), [""; 0]);
 }
 
@@ -261,7 +261,7 @@ fn very_many_that_wait_for_room_come_in_order() {
     assert_eq!(channel.confirmed().0.len(), 300);
     adopted_logs::fill(&world, "full");
     world.advance(600_000);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     assert!(world.broker(0, |broker| broker.view().holdings().delayed) > 200);
     let turns = world.turns(0);
     world.advance(20_000);
@@ -282,7 +282,7 @@ fn those_that_wait_for_room_go_with_their_exchange() {
     let (world, channel) = without_room(&[400_000, 60_000, 60_000, 60_000]);
     channel.delete_exchange("x");
     world.advance(1_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!(world.broker(0, |broker| broker.view().holdings().delayed), 0);
     make_room(&world);
 }
@@ -292,7 +292,7 @@ fn those_that_wait_for_room_look_anew_when_their_queue_is_gone() {
     let (world, channel) = without_room(&[400_000, 60_000, 60_000, 60_000]);
     channel.delete("q");
     world.advance(1_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     assert_eq!(world.broker(0, |broker| broker.view().holdings().delayed), 0, "they go nowhere");
     make_room(&world);
 }
@@ -385,7 +385,7 @@ fn who_waits_for_a_long_one_goes_on_when_its_own_exchange_is_gone() {
     channel.delete_exchange("y");
     world.advance(1_000);
     assert_eq!(other.confirmed(), (vec![1], vec![]));
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
 }
 
 /// Each is copied when it is looked at.
@@ -406,7 +406,7 @@ fn a_turn_looks_at_few_large_ones_that_wait_for_room() {
     assert_eq!(channel.confirmed().0.len(), 60);
     adopted_logs::fill(&world, "full");
     world.advance(600_000);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     let looked_at = || world.broker(0, |broker| broker.shard.looked_for_room());
     let (mut before, mut most) = (looked_at(), 0);
     let begin = before;

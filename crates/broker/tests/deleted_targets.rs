@@ -51,7 +51,7 @@ fn fill(world: &World) {
 
 fn waits(world: &World) -> bool {
     world.advance(2_000);
-    world.broker(0, |broker| broker.owners().waits_for_room())
+    world.broker(0, |broker| broker.view().waits_for_room())
 }
 
 /// Something waits until `q` is deleted, and `full` is as full as before.

@@ -213,7 +213,7 @@ fn transactions_that_nobody_commits() {
         while world.round() {
             let now = ALLOCATOR.stats().deallocations;
             most = most.max(now - core::mem::replace(&mut freed, now));
-            let is_left = world.broker(0, |broker| broker.owners().owes());
+            let is_left = world.broker(0, |broker| broker.view().owes());
             if is_left && !is_owed {
                 assert!(counted() > full * 3 / 4, "{name}: {} of {full} bytes", counted());
             }

@@ -533,7 +533,7 @@ fn publish_for_a_leaving_queue(world: &World, publisher: &Channel) {
     for number in 0..5 {
         publisher.publish_with("", "q", &persistent(), number.to_string());
     }
-    assert!(world.broker(3, |broker| broker.owners().owes()), "nothing waits for the queue");
+    assert!(world.broker(3, |broker| broker.view().owes()), "nothing waits for the queue");
 }
 
 /// Four shards on a disk, with a durable queue on shard 1, and a publisher on shard 3.
@@ -571,7 +571,7 @@ fn a_queue_whose_move_is_not_decided_yet_stays_when_the_broker_stops() {
     world.shut_down();
     assert_eq!((world.queue("q").home, world.queue("q").ready), (1, 5));
     let shards = 0..world.shards();
-    assert!(!shards.into_iter().any(|shard| world.broker(shard, |broker| broker.owners().owes())));
+    assert!(!shards.into_iter().any(|shard| world.broker(shard, |broker| broker.view().owes())));
     world.release_disk();
     world.stop();
     world.start_again(4);
@@ -634,7 +634,7 @@ impl Roomless {
     fn make_room(&self) {
         self.world.disk(|disk| disk.bytes_max = u64::MAX);
         self.world.advance(5_000);
-        assert!(!self.world.broker(1, |broker| broker.owners().waits_for_room()));
+        assert!(!self.world.broker(1, |broker| broker.view().waits_for_room()));
     }
 }
 

@@ -929,7 +929,7 @@ fn logs_without_room_close_and_what_waited_for_it_is_as_it_was() {
         // An empty log would have room for it.
         channel.publish_with("", "dead", &persistent(), vec![b'x'; 200_000]);
         world.advance(100);
-        assert!(world.broker(u16::from(far), |broker| broker.owners().waits_for_room()));
+        assert!(world.broker(u16::from(far), |broker| broker.view().waits_for_room()));
         // A dead letter has no room either.
         let letter = home.get("q").expect("a message");
         home.reject(letter.tag, false);
@@ -983,14 +983,14 @@ fn a_client_that_is_gone_holds_nothing_while_its_publish_waits_for_room() {
         publisher.publish_with("", "filled", &persistent(), "behind");
     });
     world.advance(1_000);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     publisher.client().reset();
     world.advance(1_000);
     let figures = world.queue("filled");
     assert_eq!((figures.ready, figures.unacked, figures.consumers), (90, 0, 0));
     channel.purge("filled");
     world.advance(5_000);
-    assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
 }
 
 #[test]

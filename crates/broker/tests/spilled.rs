@@ -34,7 +34,7 @@ fn without_memory(spill_bytes: usize, prepare: impl FnOnce(&Channel)) -> (World,
 }
 
 fn waits(world: &World) -> bool {
-    world.broker(0, |broker| broker.owners().waits_for_room())
+    world.broker(0, |broker| broker.view().waits_for_room())
 }
 
 #[test]

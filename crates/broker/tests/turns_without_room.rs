@@ -51,7 +51,7 @@ fn waiting(
     });
     world.advance(10_000);
     assert_eq!(world.queue(&names[0]).ready, 0);
-    assert!(world.broker(0, |broker| broker.owners().waits_for_room()));
+    assert!(world.broker(0, |broker| broker.view().waits_for_room()));
     (world, all, names)
 }
 
@@ -122,7 +122,7 @@ fn a_turn_does_little_for_publishes_that_wait_for_room() {
             assert_eq!(arrived(&world, full), expected);
             assert!(most <= TARGETS_IN_TURN_MAX, "{most} come in a turn, {publishers} to {queues}");
         });
-        assert!(!world.broker(0, |broker| broker.owners().waits_for_room()));
+        assert!(!world.broker(0, |broker| broker.view().waits_for_room()));
     }
 }
 

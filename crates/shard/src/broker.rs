@@ -187,7 +187,7 @@ impl Core for Broker {
     }
 
     fn owes(&self) -> bool {
-        self.owners().owes()
+        self.view().owes()
     }
 
     fn close(&mut self, now: Now, out: &mut Outbox) {

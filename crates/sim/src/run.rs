@@ -881,7 +881,7 @@ fn drain(
             let messages = channel.deliveries();
             let Some(last) = messages.last() else {
                 // Dead letters may wait for the room that what was drained before gives up.
-                let waits = |shard| world.broker(shard, |broker| broker.owners().waits_for_room());
+                let waits = |shard| world.broker(shard, |broker| broker.view().waits_for_room());
                 let is_late = queue.kind == Kind::Dead && (0..world.shards()).any(waits);
                 if !has_little_room || !is_late {
                     break;

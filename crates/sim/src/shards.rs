@@ -333,7 +333,7 @@ impl Shards {
 
     /// Whether something waits for room in a log.
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.brokers().any(|broker| broker.owners().waits_for_room())
+        self.brokers().any(|broker| broker.view().waits_for_room())
     }
 
     /// Whether writes or syncs that failed wait to be made again: until then nothing is durable.
@@ -388,7 +388,7 @@ impl Shards {
 
     /// Whether every client is gone, and everything that they said is where it is kept.
     pub(crate) fn may_close(&self) -> bool {
-        self.connections() == 0 && !self.brokers().any(|broker| broker.owners().owes())
+        self.connections() == 0 && !self.brokers().any(|broker| broker.view().owes())
     }
 
     /// Ends the logs in order, once [`Shards::may_close`].

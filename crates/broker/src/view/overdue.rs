@@ -15,7 +15,6 @@ use crate::connection::Connection;
 use crate::home::Home;
 use crate::journal::LETTERS;
 use crate::outbox::Outbox;
-use crate::owners::Owners;
 use crate::queue::{Consumer, ConsumerKey};
 use crate::view::View;
 
@@ -246,14 +245,9 @@ impl<'a> View<'a> {
                 found.push(format!("a commit waits for a publish of {channel:?}, which is over"));
             }
         }
-        if self.sessions.has_waiting_departures() && self.owners().has_applied_mail() {
+        if self.sessions.has_waiting_departures() && self.has_applied_mail() {
             found.push("connections wait for mail that is applied".into());
         }
         found
-    }
-
-    fn owners(&self) -> Owners<'a> {
-        let View { connections, sessions, homes, journal, shard, .. } = *self;
-        Owners { connections, sessions, homes, journal, shard }
     }
 }

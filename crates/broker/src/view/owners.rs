@@ -1,30 +1,16 @@
-//! All owners of a shard's state, and what is asked of them: whether they have work, owe something, hold something of
-//! a queue.
+//! What is asked of all owners of a shard's state but the definitions: whether they have work, owe something, hold mail.
 //!
-//! Each names what it has that may: [`Sessions::owners`], [`Homes::owners`], [`Shard::owners`]. So no question is
-//! asked of all but one.
+//! Each names what it has that may, once (`owners` of sessions, homes and shard), so that no question is asked of all but
+//! one.
 
 use lepus_base::QueueId;
 
-use crate::connections::Connections;
-use crate::homes::Homes;
 use crate::journal::Journal;
 use crate::outbox::Outbox;
 use crate::owner::Owner;
-use crate::sessions::Sessions;
-use crate::shard::Shard;
+use crate::view::View;
 
-/// All owners of a shard's state but the definitions, to be asked.
-#[derive(Clone, Copy)]
-pub struct Owners<'a> {
-    pub(crate) connections: &'a Connections,
-    pub(crate) sessions: &'a Sessions,
-    pub(crate) homes: &'a Homes,
-    pub(crate) journal: &'a Journal,
-    pub(crate) shard: &'a Shard,
-}
-
-impl<'a> Owners<'a> {
+impl View<'_> {
     #[inline(always)]
     fn any(self, asked: impl Fn(&dyn Owner) -> bool) -> bool {
         asked(self.journal)
