@@ -38,6 +38,8 @@ pub struct PeerInfo {
     pub loopback: bool,
     /// Set on TLS connections.
     pub tls: Option<TlsPeer>,
+    /// The user that it has proven to be before it said anything: by a certificate, or to another part of the process.
+    pub login_name: Option<String>,
 }
 
 /// What TLS tells about the peer.
@@ -45,8 +47,6 @@ pub struct PeerInfo {
 pub struct TlsPeer {
     /// Protocol version and cipher suite, for people to read.
     pub protocol: String,
-    /// The user that the verified client certificate speaks for.
-    pub login_name: Option<String>,
 }
 
 /// How a connection ends.

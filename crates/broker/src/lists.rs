@@ -1,5 +1,7 @@
 //! What there is on a shard, listed in parts.
 
+mod nested;
+
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -54,6 +56,9 @@ impl<'a> Lists<'a> {
     pub(crate) fn answer(&self, query: Query) -> Answer {
         match query {
             Query::Connections(page) => Answer::Connections(self.connections(page)),
+            Query::Channels(from) => Answer::Channels(self.channels(from)),
+            Query::Consumers { queue, from } => Answer::Consumers(self.consumers(queue, from)),
+            Query::QueueFigures(queues) => Answer::QueueFigures(self.queue_figures(&queues)),
             Query::Queues { vhost, page } => {
                 self.in_vhost(&vhost, |vhost| Answer::Queues(self.queues(vhost, page)))
             }
@@ -142,13 +147,22 @@ impl<'a> Lists<'a> {
         let (first, limit, next) = page.of(self.connections.capacity());
         let rows = (first..first + limit).filter_map(|place| {
             let connection: &Connection = self.connections.get(place as u32)?;
+            let manner = connection.session.manner();
             Some(ConnectionRow {
                 id: connection.id,
                 peer: connection.peer.address.clone(),
+                local_address: connection.peer.local_address.clone(),
+                accepted_millis: connection.accepted_millis,
+                client_properties: connection.client_properties().to_bytes(),
+                protocol: manner.protocol,
+                mechanism: manner.mechanism.to_owned(),
+                channel_max: connection.session.channel_max(),
+                frame_max: manner.frame_max,
+                heartbeat_seconds: manner.heartbeat_seconds,
                 user: connection.user.to_string(),
                 vhost: connection.vhost_name.to_string(),
                 channels: connection.channels.len(),
-                tls: connection.peer.tls.is_some(),
+                tls: connection.peer.tls.as_ref().map(|tls| tls.protocol.clone()),
                 blocked: connection.blocked,
                 shard: self.shard,
             })

@@ -53,7 +53,7 @@ pub struct Outbox {
     /// Mail from one owner of this shard's state to another one. The broker carries it out within the same cycle:
     /// between two cycles there is none.
     pub(crate) own: Vec<Mail>,
-    /// Directory changes for every other shard's lane. Only shard 0 makes any.
+    /// Directory changes for every other shard's lane, also where there is none. Only shard 0 makes any.
     pub changes: Vec<Arc<Change>>,
     /// What an operator may want to read in the log.
     pub events: Vec<Event>,
@@ -78,11 +78,9 @@ impl Outbox {
         }
     }
 
-    /// A change of the directory goes to all other shards, in order.
+    /// A change of the directory goes to all other shards, and to whoever follows it, in order.
     pub(crate) fn tell_change(&mut self, change: Change) {
-        if self.mail.shards() > 1 {
-            self.changes.push(Arc::new(change));
-        }
+        self.changes.push(Arc::new(change));
     }
 
     /// Says something to all shards but the own one.

@@ -9,12 +9,13 @@ mod answer;
 mod figures;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 pub use answer::{
-    Answer, BindingRow, ConnectionRow, ExchangeRow, Part, PermissionRow, QueueRow,
-    TopicPermissionRow, UserRow, VhostRow,
+    Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, Part, PermissionRow,
+    QueueFigures, QueueRow, TopicPermissionRow, UserRow, VhostRow,
 };
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
@@ -45,6 +46,17 @@ pub enum Query {
     },
     /// Connections of the shard: [`Answer::Connections`]. With moves as for queues.
     Connections(Page),
+    /// Channels of the shard's connections: [`Answer::Channels`]. With moves as for queues.
+    Channels(Nested),
+    /// Consumers of queues whose home is the shard: [`Answer::Consumers`]. With moves as for queues.
+    Consumers {
+        /// Of this queue only.
+        queue: Option<QueueId>,
+        /// Which of them.
+        from: Nested,
+    },
+    /// Figures of these queues, of [`PLACES_MAX`] at most, as far as the shard is their home: [`Answer::QueueFigures`].
+    QueueFigures(Vec<QueueId>),
     /// Exchanges of a virtual host: [`Answer::Exchanges`] or [`Answer::NoVhost`].
     Exchanges {
         /// Name of the virtual host.
@@ -122,6 +134,16 @@ pub struct Page {
     pub from: usize,
     /// Places to look at; at most [`PLACES_MAX`] are.
     pub limit: usize,
+}
+
+/// Which part of a list of what belongs to things at places is meant: channels of connections, consumers of queues.
+/// At most [`PLACES_MAX`] places of owners are looked at, and as many rows given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nested {
+    /// The first place of an owner to look at.
+    pub owner: usize,
+    /// The first number at that owner to look at; from the first on at all others.
+    pub first: usize,
 }
 
 /// Which part of a list by name is meant.

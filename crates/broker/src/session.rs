@@ -140,6 +140,19 @@ pub enum Closing<'a> {
     Refused(&'a Refusal, Asked),
 }
 
+/// How a client speaks, as its session has agreed with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner<'a> {
+    /// The protocol with its version: `AMQP 0-9-1`.
+    pub protocol: &'static str,
+    /// The mechanism by which it logged in; empty before that.
+    pub mechanism: &'a str,
+    /// Bytes of the largest frame; 0 for no limit.
+    pub frame_max: u32,
+    /// Seconds between signs of life; 0 for none.
+    pub heartbeat_seconds: u16,
+}
+
 /// What a client may understand or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
@@ -232,6 +245,9 @@ pub trait Session: fmt::Debug + Send {
 
     /// What the client said about itself, kept for as long as the connection lasts.
     fn client_properties(&self) -> Arguments<'_>;
+
+    /// How the client speaks, for people.
+    fn manner(&self) -> Manner<'_>;
 
     /// Whether the client understands this.
     fn understands(&self, what: Capability) -> bool;

@@ -8,7 +8,7 @@ use lepus_broker::queue::Outcome;
 use lepus_broker::refusal::{Refusal, RefusalKind};
 use lepus_broker::session::{
     AmqpOptions, Answer, Arguments, Asked, Capability, Claim, Closing, Consume, DeclareQueue,
-    Delivered, Done, Event, Incoming, Login, Operation, Publish, Session, Source, State,
+    Delivered, Done, Event, Incoming, Login, Manner, Operation, Publish, Session, Source, State,
     TimeoutOutcome,
 };
 use lepus_broker::settings::Limits;
@@ -244,6 +244,10 @@ impl Session for Lines {
 
     fn client_properties(&self) -> Arguments<'_> {
         Arguments::default()
+    }
+
+    fn manner(&self) -> Manner<'_> {
+        Manner { protocol: "lines", ..Manner::default() }
     }
 
     fn understands(&self, _what: Capability) -> bool {

@@ -98,7 +98,7 @@ impl Row for ConnectionRow {
             self.user,
             self.vhost,
             self.channels,
-            self.tls,
+            self.tls.is_some(),
             self.blocked,
             self.shard.0,
         ])
@@ -169,6 +169,7 @@ impl Row for TopicPermissionRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_amqp::table::TableBytes;
     use lepus_base::{ConnectionId, ShardId};
 
     #[test]
@@ -176,10 +177,18 @@ mod tests {
         let connection = |id| ConnectionRow {
             id: ConnectionId(id),
             peer: format!("10.0.0.1:{id}"),
+            local_address: "10.0.0.2:5672".to_owned(),
+            accepted_millis: 1,
+            client_properties: TableBytes::default(),
+            protocol: "AMQP 0-9-1",
+            mechanism: "PLAIN".to_owned(),
+            channel_max: 2047,
+            frame_max: 131_072,
+            heartbeat_seconds: 60,
             user: "guest".to_owned(),
             vhost: "/".to_owned(),
             channels: 2,
-            tls: false,
+            tls: None,
             blocked: true,
             shard: ShardId(1),
         };

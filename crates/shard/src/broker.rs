@@ -24,10 +24,8 @@ impl From<PeerInfo> for connection::PeerInfo {
             address: peer.address.to_string(),
             local_address: peer.local_address.to_string(),
             loopback: peer.is_loopback(),
-            tls: peer.tls.map(|tls| connection::TlsPeer {
-                protocol: tls.protocol,
-                login_name: tls.login_name,
-            }),
+            tls: peer.tls.map(|tls| connection::TlsPeer { protocol: tls.protocol }),
+            login_name: peer.login_name,
         }
     }
 }

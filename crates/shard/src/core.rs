@@ -27,6 +27,9 @@ pub struct PeerInfo {
     pub local_address: SocketAddr,
     /// Set on TLS connections.
     pub tls: Option<TlsPeer>,
+    /// The user that the peer has proven to be before it said anything (SASL EXTERNAL): by the certificate that
+    /// it sent, or to a part of this process that has let it in.
+    pub login_name: Option<String>,
 }
 
 impl PeerInfo {
@@ -42,8 +45,6 @@ impl PeerInfo {
 pub struct TlsPeer {
     /// Protocol version and cipher suite, for people to read.
     pub protocol: String,
-    /// The user that the verified client certificate speaks for, if one was sent and names one.
-    pub login_name: Option<String>,
     /// Distinguished name of the verified client certificate, most specific part first (RFC 4514).
     pub subject: Option<String>,
 }

@@ -147,7 +147,7 @@ mod tests {
 
     fn peer() -> PeerInfo {
         let address = "127.0.0.1:1".parse().unwrap();
-        PeerInfo { address, local_address: address, tls: None }
+        PeerInfo { address, local_address: address, tls: None, login_name: None }
     }
 
     #[test]

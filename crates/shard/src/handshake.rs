@@ -166,10 +166,10 @@ impl<E> Greeter<E> {
         let mut socket = greeting.guest.socket;
         // It is about to be registered with a shard's poller; failing that shows there.
         let _ = self.poller.deregister(&mut socket);
-        let tls = Some(describe(&greeting.connection, self.identity.login_from()));
+        let (tls, login_name) = describe(&greeting.connection, self.identity.login_from());
         let session = Box::new(Session::new(greeting.connection, greeting.records));
         let (address, local_address) = (greeting.guest.address, greeting.guest.local_address);
-        let peer = PeerInfo { address, local_address, tls };
+        let peer = PeerInfo { address, local_address, tls: Some(tls), login_name };
         if let Err(full) = self.distributor.give(socket, peer, Some(session)) {
             let connections_max = full.connections_max;
             let notice = Notice::ConnectionRefused { peer: address, connections_max };
@@ -247,7 +247,8 @@ impl Read for Followed<'_> {
     }
 }
 
-fn describe(connection: &ServerConnection, login_from: LoginFrom) -> TlsPeer {
+/// What TLS tells about the peer, and the user that its certificate speaks for.
+fn describe(connection: &ServerConnection, login_from: LoginFrom) -> (TlsPeer, Option<String>) {
     let version = connection
         .protocol_version()
         .and_then(|version| version.as_str().map(str::to_owned))
@@ -257,9 +258,10 @@ fn describe(connection: &ServerConnection, login_from: LoginFrom) -> TlsPeer {
         .and_then(|suite| suite.suite().as_str())
         .unwrap_or_default();
     let subject = connection.peer_certificates().and_then(|chain| parse_subject(chain.first()?));
-    TlsPeer {
+    let login_name = subject.as_ref().and_then(|subject| subject.login_name(login_from));
+    let peer = TlsPeer {
         protocol: format!("{} {suite}", version.replace("v1_", "v1.")),
-        login_name: subject.as_ref().and_then(|subject| subject.login_name(login_from)),
         subject: subject.map(|s| s.name).filter(|name| !name.is_empty()),
-    }
+    };
+    (peer, login_name)
 }

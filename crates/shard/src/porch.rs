@@ -105,7 +105,8 @@ pub(crate) enum Conduct {
 impl Guest {
     /// What is known of it before any handshake.
     pub(crate) fn info(&self) -> PeerInfo {
-        PeerInfo { address: self.address, local_address: self.local_address, tls: None }
+        let Guest { address, local_address, .. } = *self;
+        PeerInfo { address, local_address, tls: None, login_name: None }
     }
 
     pub(crate) fn conduct(&self) -> Conduct {

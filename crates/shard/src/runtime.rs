@@ -24,13 +24,14 @@ use crate::distributor::{Census, Distributor};
 use crate::duty::{self, Duty, End, Talking};
 use crate::handshake::Greeter;
 use crate::idle::IdlePreset;
+use crate::inside::Inside;
 use crate::metrics::ShardMetrics;
 use crate::notice::Notices;
 use crate::placement::{self, Borrowed};
 use crate::porch::{Admission, EntranceMetrics, Porch};
 use crate::shard::Shard;
 use crate::tls::{Identity, TlsError, TlsFiles};
-use crate::wiring::{Links, Wiring};
+use crate::wiring::{Follower, Links, Wiring};
 
 /// How a listener's connections speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +147,7 @@ pub struct Running<C: Core> {
     metrics: Vec<Arc<ShardMetrics>>,
     census: Census,
     identity: Option<Arc<Identity>>,
+    inside: Inside,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     talking: Talking,
@@ -289,6 +291,22 @@ impl Runtime {
         C: Core,
         F: Fn(ShardId, &mut C::Outbox) -> Result<C, String> + Send + Sync + 'static,
     {
+        Runtime::start_followed(config, None, make)
+    }
+
+    /// The same; `follower` is told every change of the directory that is made from the start on.
+    ///
+    /// # Errors
+    /// As with [`Runtime::start`].
+    pub fn start_followed<C, F>(
+        config: Config<C::Event>,
+        follower: Option<Follower<C>>,
+        make: F,
+    ) -> Result<Running<C>, StartError>
+    where
+        C: Core,
+        F: Fn(ShardId, &mut C::Outbox) -> Result<C, String> + Send + Sync + 'static,
+    {
         let entrance = Entrance::open(&config)?;
         // What is made here belongs to all shards.
         let _shared = Borrowed::shared(&config.plan);
@@ -300,8 +318,11 @@ impl Runtime {
             bells.push(Arc::new(Bell::new(move || alarm.ring())));
             pollers.push(poller);
         }
-        let wiring: Wiring<C, TcpStream> =
+        let mut wiring: Wiring<C, TcpStream> =
             Wiring::new(&bells, config.ring_capacity, &config.notices);
+        for links in &mut wiring.links {
+            links.follower.clone_from(&follower);
+        }
         let census = Census::new(&wiring.metrics);
         let connections_max = config.connections_max;
         let distributor =
@@ -312,6 +333,7 @@ impl Runtime {
             metrics: wiring.metrics,
             census: census.clone(),
             identity: entrance.identity.clone(),
+            inside: Inside::new(&distributor),
             stopper: Stopper { gate: Arc::default(), alarms: Vec::new(), bells },
             threads: Vec::new(),
             talking: Talking::new(pollers.len()),
@@ -498,6 +520,12 @@ impl<C: Core> Running<C> {
     #[must_use]
     pub fn commands(&self) -> Commands<C> {
         self.commands.clone()
+    }
+
+    /// Opens connections from inside the process.
+    #[must_use]
+    pub fn inside(&self) -> Inside {
+        self.inside.clone()
     }
 
     /// Stops the server from elsewhere.

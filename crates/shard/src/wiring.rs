@@ -11,6 +11,9 @@ use crate::core::Core;
 use crate::metrics::ShardMetrics;
 use crate::notice::Notices;
 
+/// Is told of the directory's changes in their order, on the thread of the shard that makes them: it must not block.
+pub type Follower<C> = Arc<dyn Fn(&Arc<<C as Core>::Change>) + Send + Sync>;
+
 /// A shard's ends of everything that comes from and goes to other threads.
 pub struct Links<C: Core, K> {
     /// Rings to and from the other shards.
@@ -19,6 +22,8 @@ pub struct Links<C: Core, K> {
     pub(crate) directory: Inbox<Arc<C::Change>>,
     /// Every shard's directory inbox; the own one is not used.
     pub(crate) directories: Vec<Post<Arc<C::Change>>>,
+    /// Is told every change that this shard makes, before anything that shows it leaves the shard.
+    pub(crate) follower: Option<Follower<C>>,
     /// Bytes of mail on its way from each shard, and of emptied batches on their way back to it.
     pub(crate) mail_bytes: Vec<Arc<AtomicUsize>>,
     /// Connections from the acceptor.
@@ -76,6 +81,7 @@ impl<C: Core, K: Send> Wiring<C, K> {
                 endpoint,
                 directory,
                 directories: directories.clone(),
+                follower: None,
                 mail_bytes: mail_bytes.clone(),
                 arrivals,
                 commands,

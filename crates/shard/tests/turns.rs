@@ -171,7 +171,7 @@ impl Bench {
             replaces: false,
             id: ConnectionId(self.next),
             socket: socket.clone(),
-            peer: PeerInfo { address, local_address: address, tls: None },
+            peer: PeerInfo { address, local_address: address, tls: None, login_name: None },
             tls: None,
         };
         assert!(self.wiring.arrivals[0].put(arrival).is_ok());

@@ -550,7 +550,7 @@ impl Shards {
             replaces: false,
             id: ConnectionId(self.connections),
             socket: wire.server_end(),
-            peer: PeerInfo { address, local_address: LISTENER, tls: None },
+            peer: PeerInfo { address, local_address: LISTENER, tls: None, login_name: None },
             tls: None,
         };
         assert!(self.arrivals[shard].send(arrival).is_ok(), "a shard takes connections");

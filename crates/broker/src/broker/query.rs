@@ -38,6 +38,9 @@ impl Broker {
             Query::Figures => Answer::Figures(Box::new(self.view().figures(now))),
             list @ (Query::Queues { .. }
             | Query::Connections(_)
+            | Query::Channels(_)
+            | Query::Consumers { .. }
+            | Query::QueueFigures(_)
             | Query::Exchanges { .. }
             | Query::Bindings { .. }
             | Query::Vhosts(_)

@@ -4,10 +4,12 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use lepus_amqp::table::TableBytes;
 use lepus_base::{ConnectionId, QueueId, ShardId};
 
-use super::RightsPlace;
 use super::figures::Figures;
+use super::{Nested, RightsPlace};
+use crate::queue::Totals;
 use crate::refusal::Refusal;
 use crate::traffic::{ConnectionTraffic, QueueTraffic};
 
@@ -22,6 +24,12 @@ pub enum Answer {
     Queues(Part<QueueRow, usize>),
     /// Connections.
     Connections(Part<ConnectionRow, usize>),
+    /// Channels.
+    Channels(Part<ChannelRow, Nested>),
+    /// Consumers.
+    Consumers(Part<ConsumerRow, Nested>),
+    /// Figures of queues.
+    QueueFigures(Vec<QueueFigures>),
     /// Exchanges.
     Exchanges(Part<ExchangeRow, usize>),
     /// Bindings.
@@ -90,6 +98,77 @@ pub struct QueueRow {
     pub shard: ShardId,
 }
 
+/// What a queue holds and has done since its home took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueFigures {
+    /// The queue.
+    pub id: QueueId,
+    /// Messages that are ready.
+    pub ready: u64,
+    /// Their bodies' bytes.
+    pub ready_bytes: u64,
+    /// Messages that are delivered and not settled.
+    pub unacked: u64,
+    /// Their bodies' bytes.
+    pub unacked_bytes: u64,
+    /// Consumers.
+    pub consumers: u32,
+    /// Messages taken in, handed out and acknowledged.
+    pub totals: Totals,
+    /// Bytes of its own state, without bodies.
+    pub memory_bytes: u64,
+}
+
+/// A channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelRow {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// Its number there.
+    pub number: u16,
+    /// Consumers.
+    pub consumers: usize,
+    /// The limit of unacknowledged deliveries that a new consumer gets; 0 for none.
+    pub prefetch: u32,
+    /// The limit for all its consumers together; 0 for none.
+    pub global_prefetch: u32,
+    /// Deliveries that are not settled.
+    pub unacked: usize,
+    /// Publishes that are not confirmed.
+    pub unconfirmed: u64,
+    /// Publishes that the open transaction holds.
+    pub uncommitted: usize,
+    /// Settlements that the open transaction holds.
+    pub acks_uncommitted: usize,
+    /// Whether publishes are confirmed.
+    pub confirms: bool,
+    /// Whether there are transactions.
+    pub transactional: bool,
+}
+
+/// A consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerRow {
+    /// The queue it consumes from.
+    pub queue: QueueId,
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// The number of its channel there.
+    pub channel: u16,
+    /// Its tag.
+    pub tag: String,
+    /// Whether deliveries are settled by being sent.
+    pub no_ack: bool,
+    /// Whether no other consumer may join.
+    pub exclusive: bool,
+    /// Higher first.
+    pub priority: i32,
+    /// Deliveries that may be unsettled; 0 for any number.
+    pub prefetch: u32,
+    /// Whether it gets messages: not while another one is the single active consumer.
+    pub active: bool,
+}
+
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionRow {
@@ -97,14 +176,30 @@ pub struct ConnectionRow {
     pub id: ConnectionId,
     /// Address and port of the client.
     pub peer: String,
+    /// The broker's own address and port of the connection.
+    pub local_address: String,
+    /// When it was accepted: milliseconds since 1970.
+    pub accepted_millis: u64,
+    /// What the client says about itself: a table in wire form.
+    pub client_properties: TableBytes,
+    /// What it speaks; the protocol with its version.
+    pub protocol: &'static str,
+    /// The mechanism by which it logged in; empty before that.
+    pub mechanism: String,
+    /// Channels that may be open at once.
+    pub channel_max: u16,
+    /// Bytes of the largest frame; 0 for no limit.
+    pub frame_max: u32,
+    /// Seconds between heartbeats; 0 for none.
+    pub heartbeat_seconds: u16,
     /// The user; empty before the login.
     pub user: String,
     /// Name of the virtual host; empty before it is opened.
     pub vhost: String,
     /// Open channels.
     pub channels: usize,
-    /// Whether it is encrypted.
-    pub tls: bool,
+    /// Protocol version and cipher suite where it is encrypted.
+    pub tls: Option<String>,
     /// Whether it published while memory or the disk was short, and waits.
     pub blocked: bool,
     /// Where it is.

@@ -23,8 +23,8 @@ pub(crate) use lepus_amqp::frame::OVERHEAD_BYTES;
 pub(crate) use lepus_amqp::server::Repeats;
 
 use super::{
-    Answer, Arguments, Asked, Capability, Claim, Closing, Delivered, Event, Login, Operation,
-    Session, Source, State,
+    Answer, Arguments, Asked, Capability, Claim, Closing, Delivered, Event, Login, Manner,
+    Operation, Session, Source, State,
 };
 use crate::message::Wire;
 use crate::refusal::{Refusal, RefusalKind};
@@ -322,6 +322,15 @@ impl Session for Amqp {
 
     fn client_properties(&self) -> Arguments<'_> {
         self.machine.client_properties()
+    }
+
+    fn manner(&self) -> Manner<'_> {
+        Manner {
+            protocol: "AMQP 0-9-1",
+            mechanism: self.machine.mechanism(),
+            frame_max: self.machine.frame_max(),
+            heartbeat_seconds: self.machine.heartbeat(),
+        }
     }
 
     fn understands(&self, what: Capability) -> bool {

@@ -8,8 +8,8 @@ use lepus_base::Instant;
 
 use super::amqp::Amqp;
 use super::{
-    Answer, Arguments, Asked, Capability, Closing, Delivered, Event, Operation, Session, State,
-    TimeoutOutcome,
+    Answer, Arguments, Asked, Capability, Closing, Delivered, Event, Manner, Operation, Session,
+    State, TimeoutOutcome,
 };
 use crate::refusal::Refusal;
 use crate::send_buffer::Parts;
@@ -98,6 +98,7 @@ impl Speaker {
         fn channel_max(&self) -> u16;
         fn held_bytes(&self) -> usize;
         fn client_properties(&self) -> Arguments<'_>;
+        fn manner(&self) -> Manner<'_>;
         fn understands(&self, what: Capability) -> bool;
         fn disconnect_reason(&self) -> &'static str;
     }

@@ -63,8 +63,7 @@ impl SessionSide<'_> {
         let accounts = self.directory.accounts();
         let (user, outcome) = match claim {
             Claim::Certificate => {
-                let name = connection.peer.tls.as_ref().and_then(|tls| tls.login_name.clone());
-                let user = name.unwrap_or_default();
+                let user = connection.peer.login_name.clone().unwrap_or_default();
                 let outcome = accounts.authenticate_external(&user, loopback).is_ok();
                 (user, outcome)
             }

@@ -29,7 +29,7 @@ impl SessionSide<'_> {
                 if self.directory.anonymous().is_some() {
                     options.mechanisms.push_str(" ANONYMOUS");
                 }
-                if peer.tls.as_ref().is_some_and(|tls| tls.login_name.is_some()) {
+                if peer.login_name.is_some() {
                     options.mechanisms.push_str(" EXTERNAL");
                 }
                 Speaker::Amqp(Box::new(Amqp::new(&options, now.instant)))

@@ -85,6 +85,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let effects = C::effects(&mut self.out);
         for change in effects.changes.drain(..) {
             self.changes += 1;
+            if let Some(follower) = &self.links.follower {
+                follower(&change);
+            }
             for (index, post) in self.links.directories.iter().enumerate() {
                 let peer = ShardId(index as u16);
                 if peer != self.id && post.put(Arc::clone(&change)).is_ok() {

@@ -277,7 +277,7 @@ impl Core for EchoCore {
                         peer.is_loopback(),
                         peer.tls.is_some(),
                         tls.protocol,
-                        tls.login_name.unwrap_or_default(),
+                        peer.login_name.clone().unwrap_or_default(),
                         tls.subject.unwrap_or_default(),
                     );
                     self.reply(slot, text.as_bytes(), out);

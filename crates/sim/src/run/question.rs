@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use lepus_amqp::table::TableBytes;
 use lepus_base::Rng;
 use lepus_broker::directory::{BindingInfo, ExchangeInfo, QueueInfo};
 use lepus_broker::query::{
@@ -132,6 +133,19 @@ type Entry = (String, String);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entries(Vec<Entry>);
 
+/// A row without what the client's session says of itself, which is not the list's doing.
+fn without_manner(row: &ConnectionRow) -> ConnectionRow {
+    ConnectionRow {
+        client_properties: TableBytes::default(),
+        protocol: "",
+        mechanism: String::new(),
+        channel_max: 0,
+        frame_max: 0,
+        heartbeat_seconds: 0,
+        ..row.clone()
+    }
+}
+
 impl Entries {
     fn add<T: Debug>(&mut self, rows: &[T], name: impl Fn(&T) -> String) {
         self.0.extend(rows.iter().map(|row| (name(row), format!("{row:?}"))));
@@ -143,7 +157,8 @@ impl Entries {
         match answer {
             Answer::Queues(part) => self.add(&part.rows, |row| format!("queue {}", row.id.0)),
             Answer::Connections(part) => {
-                self.add(&part.rows, |row| format!("connection {}", row.id.0));
+                let rows: Vec<ConnectionRow> = part.rows.iter().map(without_manner).collect();
+                self.add(&rows, |row| format!("connection {}", row.id.0));
             }
             Answer::Exchanges(part) => self.add(&part.rows, |row| format!("{row:?}")),
             Answer::Bindings(part) => self.add(&part.rows, |row| format!("{row:?}")),
@@ -175,10 +190,18 @@ impl Entries {
                 Answer::Connections(part(connections.map(|(_, connection)| ConnectionRow {
                     id: connection.id,
                     peer: connection.peer.address.clone(),
+                    local_address: connection.peer.local_address.clone(),
+                    accepted_millis: connection.accepted_millis,
+                    client_properties: TableBytes::default(),
+                    protocol: "",
+                    mechanism: String::new(),
+                    channel_max: 0,
+                    frame_max: 0,
+                    heartbeat_seconds: 0,
                     user: connection.user.to_string(),
                     vhost: connection.vhost_name.to_string(),
                     channels: connection.channels.len(),
-                    tls: connection.peer.tls.is_some(),
+                    tls: connection.peer.tls.as_ref().map(|tls| tls.protocol.clone()),
                     blocked: connection.blocked,
                     shard: broker.shard.id,
                 })))

@@ -1,0 +1,114 @@
+//! What belongs to connections and queues: channels, consumers, figures.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use lepus_base::QueueId;
+
+use super::Lists;
+use crate::channel::Channel;
+use crate::home::Home;
+use crate::query::{ChannelRow, ConsumerRow, Nested, PLACES_MAX, Part, QueueFigures};
+
+impl Lists<'_> {
+    /// Figures of those of the queues whose home is here.
+    pub(super) fn queue_figures(&self, queues: &[QueueId]) -> Vec<QueueFigures> {
+        let found = queues.iter().take(PLACES_MAX).filter_map(|queue| self.homes.find(*queue));
+        let figures = |home: &Home| QueueFigures {
+            id: home.id,
+            ready: home.queue.ready(),
+            ready_bytes: home.queue.ready_bytes(),
+            unacked: home.queue.unacked(),
+            unacked_bytes: home.queue.unacked_bytes(),
+            consumers: home.queue.consumer_count(),
+            totals: home.queue.totals(),
+            memory_bytes: home.queue.memory_bytes() as u64,
+        };
+        found.map(figures).collect()
+    }
+
+    /// Channels by connection and number.
+    pub(super) fn channels(&self, from: Nested) -> Part<ChannelRow, Nested> {
+        let mut rows = Vec::new();
+        let mut at = from;
+        let end = self.connections.capacity();
+        let last = end.min(from.owner.saturating_add(PLACES_MAX));
+        while at.owner < last {
+            if let Some(connection) = self.connections.get(at.owner as u32) {
+                while let Ok(number) = u16::try_from(at.first)
+                    && let Some(channel) = connection.channels.from(number)
+                {
+                    if rows.len() == PLACES_MAX {
+                        return Part { rows, next: Some(at) };
+                    }
+                    at.first = usize::from(channel.number()) + 1;
+                    rows.push(row_of(connection.id, channel));
+                }
+            }
+            at = Nested { owner: at.owner + 1, first: 0 };
+        }
+        Part { rows, next: (at.owner < end).then_some(at) }
+    }
+
+    /// Consumers by queue, in no order there.
+    pub(super) fn consumers(
+        &self,
+        queue: Option<QueueId>,
+        from: Nested,
+    ) -> Part<ConsumerRow, Nested> {
+        let mut rows = Vec::new();
+        let mut at = from;
+        let (end, last) = match queue {
+            None => {
+                let end = self.homes.capacity();
+                (end, end.min(from.owner.saturating_add(PLACES_MAX)))
+            }
+            Some(queue) => match self.homes.slot_of(queue, 0) {
+                Some(slot) => {
+                    at.owner = slot as usize;
+                    (at.owner + 1, at.owner + 1)
+                }
+                None => (0, 0),
+            },
+        };
+        while at.owner < last {
+            if let Some(home) = self.homes.get(at.owner as u32) {
+                for (_, consumer, active) in home.queue.consumers().skip(at.first) {
+                    if rows.len() == PLACES_MAX {
+                        return Part { rows, next: Some(at) };
+                    }
+                    at.first += 1;
+                    rows.push(ConsumerRow {
+                        queue: home.id,
+                        connection: consumer.key.connection,
+                        channel: consumer.channel_number,
+                        tag: consumer.tag.to_string(),
+                        no_ack: consumer.no_ack,
+                        exclusive: consumer.exclusive,
+                        priority: consumer.priority,
+                        prefetch: consumer.prefetch,
+                        active,
+                    });
+                }
+            }
+            at = Nested { owner: at.owner + 1, first: 0 };
+        }
+        Part { rows, next: (at.owner < end).then_some(at) }
+    }
+}
+
+fn row_of(connection: lepus_base::ConnectionId, channel: &Channel) -> ChannelRow {
+    ChannelRow {
+        connection,
+        number: channel.number(),
+        consumers: channel.subscriptions.as_ref().map_or(0, |all| all.by_number.len()),
+        prefetch: channel.prefetch,
+        global_prefetch: channel.global.as_ref().map_or(0, |global| global.limit),
+        unacked: channel.unacked.len(),
+        unconfirmed: channel.confirms.as_ref().map_or(0, |confirms| confirms.outstanding()),
+        uncommitted: channel.tx.as_ref().map_or(0, |tx| tx.publishes.len()),
+        acks_uncommitted: channel.tx.as_ref().map_or(0, |tx| tx.settles.len()),
+        confirms: channel.confirms.is_some(),
+        transactional: channel.tx.is_some(),
+    }
+}
