@@ -70,13 +70,7 @@ impl Importer {
     /// # Errors
     /// The first thing that is wrong, with its path in the file.
     pub fn read(&self, content: &str) -> Result<Definitions, DefinitionsError> {
-        let mut json = serde_json::Deserializer::from_str(content);
-        let file: Result<Object<File>, _> = serde_path_to_error::deserialize(&mut json);
-        let Object(mut file) = file.map_err(|error| {
-            let path = error.path().to_string();
-            DefinitionsError::of(path.trim_start_matches('.'), error.inner())
-        })?;
-        json.end().map_err(|error| DefinitionsError::of("", &error))?;
+        let mut file = Importer::parse(content)?;
         let single = file.rabbitmq_definition_format.as_deref() == Some("single_virtual_host");
         let mut definitions = Definitions::default();
         if single {
@@ -86,6 +80,29 @@ impl Importer {
         definitions.note_skipped(&file);
         self.collect(file, single.then_some(self.vhost.as_str()), &mut definitions)?;
         Ok(definitions)
+    }
+
+    /// Reads what a file has for a single virtual host that is there.
+    ///
+    /// # Errors
+    /// As with [`Importer::read`].
+    pub fn read_for_vhost(&self, content: &str) -> Result<Definitions, DefinitionsError> {
+        let file = Importer::parse(content)?;
+        let mut definitions = Definitions::default();
+        definitions.note_skipped(&file);
+        self.collect(file, Some(self.vhost.as_str()), &mut definitions)?;
+        Ok(definitions)
+    }
+
+    fn parse(content: &str) -> Result<File, DefinitionsError> {
+        let mut json = serde_json::Deserializer::from_str(content);
+        let file: Result<Object<File>, _> = serde_path_to_error::deserialize(&mut json);
+        let Object(file) = file.map_err(|error| {
+            let path = error.path().to_string();
+            DefinitionsError::of(path.trim_start_matches('.'), error.inner())
+        })?;
+        json.end().map_err(|error| DefinitionsError::of("", &error))?;
+        Ok(file)
     }
 
     /// Takes the lists of the file in the order in which one needs the other.
@@ -118,6 +135,14 @@ impl Importer {
         definitions.extend("exchanges", file.exchanges, |_, one| one.request(vhost))?;
         definitions.extend("bindings", file.bindings, |_, one| one.request(vhost))
     }
+}
+
+/// An object as a table of AMQP; `null` and an empty list have nothing in them.
+///
+/// # Errors
+/// In words, for what no table can hold.
+pub(crate) fn table_of(value: serde_json::Value) -> Result<lepus_amqp::table::Table, String> {
+    field::table_of(value)
 }
 
 /// An error in words of JSON instead of those of the reader's types.

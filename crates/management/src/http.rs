@@ -18,7 +18,7 @@ use axum::http::header::CONTENT_TYPE as CONTENT_TYPE_NAME;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use lepus_base::{Crowd, Slab, Ticket};
@@ -43,6 +43,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// The same for one that has the spare descriptor: others wait for it.
 const SPARE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Threads for answers that block.
+const BLOCKING_THREADS_MAX: usize = 16;
 /// Pause after a failed accept, when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -90,16 +92,37 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// # Errors
 /// When the thread or its runtime cannot be started.
 pub fn start(listeners: Vec<TcpListener>, source: Arc<dyn Source>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let router = router(source)?;
-    let thread = std::thread::Builder::new().name("management".to_owned());
+    run("metrics", listeners, router(source)?, REQUEST_TIMEOUT)
+}
+
+/// Serves `listeners` with a router on a thread of that name. A client has `request_timeout` for the head of a request.
+pub(crate) fn run(
+    name: &str,
+    listeners: Vec<TcpListener>,
+    router: Router,
+    request_timeout: Duration,
+) -> std::io::Result<()> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build()?;
+    let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(move || {
         let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         machine::lower_priority();
-        runtime.block_on(serve(listeners, router));
+        runtime.block_on(serve(listeners, Service { router, request_timeout }));
     })?;
     Ok(())
 }
+
+/// What answers, and how long it waits for a question.
+#[derive(Clone)]
+struct Service {
+    router: Router,
+    request_timeout: Duration,
+}
+
+/// Who sent a request: its address, among the request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// What answers requests.
 struct Desk {
@@ -157,10 +180,10 @@ fn unavailable(text: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")).into_response()
 }
 
-async fn serve(listeners: Vec<TcpListener>, router: Router) {
+async fn serve(listeners: Vec<TcpListener>, service: Service) {
     let places = Arc::new(Places::default());
     let local = listeners.into_iter().map(|listener| {
-        tokio::spawn(accept(listener, router.clone(), Arc::clone(&places), Spare::new()))
+        tokio::spawn(accept(listener, service.clone(), Arc::clone(&places), Spare::new()))
     });
     for task in local.collect::<Vec<_>>() {
         // A task ends only when its listener cannot be used at all; the others go on.
@@ -168,7 +191,7 @@ async fn serve(listeners: Vec<TcpListener>, router: Router) {
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, places: Arc<Places>, spare: Spare) {
+async fn accept(listener: TcpListener, service: Service, places: Arc<Places>, spare: Spare) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
@@ -176,7 +199,7 @@ async fn accept(listener: TcpListener, router: Router, places: Arc<Places>, spar
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let place = places.enter(peer.ip());
-                tokio::spawn(connection(stream, router.clone(), place, None));
+                tokio::spawn(connection(stream, peer, service.clone(), place, None));
                 // It says what it wants before another one may take its place.
                 tokio::task::yield_now().await;
             }
@@ -185,7 +208,7 @@ async fn accept(listener: TcpListener, router: Router, places: Arc<Places>, spar
                     let next = tokio::time::timeout(ACCEPT_PAUSE, listener.accept()).await;
                     if let Ok(Ok((stream, peer))) = next {
                         let place = places.enter(peer.ip());
-                        connection(stream, router.clone(), place, Some(loan)).await;
+                        connection(stream, peer, service.clone(), place, Some(loan)).await;
                     }
                 }
                 None => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -226,16 +249,23 @@ impl Drop for Loan {
 }
 
 /// Serves a connection; one with a loan says one thing only and has little time for it.
-async fn connection<S>(stream: S, router: Router, place: Place, loan: Option<Loan>)
-where
+async fn connection<S>(
+    stream: S,
+    peer: SocketAddr,
+    service: Service,
+    place: Place,
+    loan: Option<Loan>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let life = if loan.is_some() { SPARE_TIMEOUT } else { CONNECTION_TIMEOUT };
     let place = Arc::new(place);
     let given_way = Arc::clone(&place.given_way);
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request| {
+    let request_timeout = service.request_timeout;
+    let router = TowerToHyperService::new(service.router);
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         place.set_silent(false);
+        request.extensions_mut().insert(Peer(peer));
         let (answer, place) = (router.call(request), Arc::clone(&place));
         async move {
             // It may have sent more requests: those of others come in between.
@@ -247,7 +277,7 @@ where
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_TIMEOUT)
+        .header_read_timeout(request_timeout)
         .keep_alive(loan.is_none())
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);

@@ -3,6 +3,7 @@
 //! Nothing here runs on a shard's thread.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod definitions;
 pub mod exposition;
 pub mod http;
@@ -12,3 +13,4 @@ pub mod snapshot;
 pub mod sockets;
 pub mod status;
 pub mod table;
+pub mod web;

@@ -158,6 +158,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("login", "Logging in"),
     ("balancer", "Balancer"),
     ("metrics", "Metrics and health"),
+    ("management", "Management API"),
     ("limits", "Limits"),
     ("memory", "Memory"),
     ("store", "Messages on disk"),
@@ -219,6 +220,15 @@ settings! {
 
     "metrics.listen" metrics_listen: Vec<SocketAddr> = Kind::Addresses, "15692";
         "Addresses for /metrics (Prometheus), /health and /ready over HTTP.";
+
+    "management.listen" management_listen: Vec<SocketAddr> = Kind::Addresses, "15672";
+        "Addresses of the management API over HTTP, as RabbitMQ's tools know it; none switches it off.";
+    "management.path_prefix" management_path_prefix: String = Kind::Text, "";
+        "What stands before /api in every path of the API, such as /broker, where a proxy passes it on.";
+    "management.body_bytes_max" management_body_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 30, zero_is_unlimited: false }, "20MB";
+        "Bytes of a request's body; a file of definitions may have ten times the default.";
+    "management.allowed_origins" management_allowed_origins: String = Kind::Text, "";
+        "Web sites whose scripts may use the API, separated by commas (https://example.com); * allows all of them, without the browser's credentials.";
 
     "limits.connections_max" connections_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "100000";
         "Connections of the whole broker. With one more, one that has not logged in gives way, or one that was closed and whose client has not ended its socket; where there is none, the new one is closed at once. Those that have said nothing yet are not counted. The process's limit of open files (ulimit -n) lowers it: a part of them is kept for the logs, for those without a login and for those that are closed and not yet gone. A line in the log says so at the start.";
@@ -326,6 +336,14 @@ impl Config {
     pub fn control_socket(&self) -> PathBuf {
         let inside = || self.data_dir().join("control.sock");
         self.control_socket.clone().unwrap_or_else(inside)
+    }
+
+    /// Every setting with its value as a file has it; secrets are not told.
+    pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> {
+        SETTINGS.iter().map(|setting| match setting.secret {
+            true => (setting.key, "<redacted>".to_owned()),
+            false => (setting.key, (setting.value)(self).to_toml()),
+        })
     }
 
     /// The configuration as a file, every key with its value; secrets are left out.

@@ -11,6 +11,7 @@ mod audit;
 mod client;
 mod server;
 
+pub use audit::without_secrets;
 pub use client::{ControlError, ask, ask_table, ask_within};
 pub use server::{ControlServer, Handler};
 

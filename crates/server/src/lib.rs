@@ -3,6 +3,7 @@
 //! The binary `lepus` is [`run`]; everything else is here so that it can be tested.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod command;
 pub mod config;
 pub mod control;

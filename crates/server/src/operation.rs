@@ -8,8 +8,9 @@ use crate::topology::Standpoint;
 use lepus_base::ShardId;
 use lepus_broker::directory::{Request, VhostRef};
 use lepus_broker::{Answer, Query};
+use lepus_management::api::{self, Api};
 use lepus_management::status;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct Operations {
     facts: Vec<(&'static str, Value)>,
     /// What `lepus topology` shows.
     place: Arc<Standpoint>,
+    /// What tools of RabbitMQ ask for.
+    api: Arc<Api>,
 }
 
 impl Operations {
@@ -34,8 +37,9 @@ impl Operations {
         figures: Arc<Figures>,
         facts: Vec<(&'static str, Value)>,
         place: Standpoint,
+        api: Arc<Api>,
     ) -> Operations {
-        Operations { figures, facts, place: Arc::new(place) }
+        Operations { figures, facts, place: Arc::new(place), api }
     }
 
     /// Answers one request of the control socket.
@@ -47,6 +51,7 @@ impl Operations {
         match words {
             "status" => self.status(),
             "topology" => self.place.answer(),
+            "api" => self.ask_api(request),
             "profile" => crate::profile::take(request),
             "list queues" => list::queues(&self.figures, request),
             "list connections" => list::connections(&self.figures, request),
@@ -65,6 +70,17 @@ impl Operations {
                 self.carry_out(account::change(account::Known { user, vhost }, request)?)
             }
         }
+    }
+
+    /// A request of the management API, as one who may do everything.
+    fn ask_api(&self, request: &Value) -> Result<Value, String> {
+        let body = match &request["body"] {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        let (method, path) = (text(request, "method")?, text(request, "path")?);
+        let reply = self.api.answer(&api::Request::of_operator(method, path, body));
+        Ok(json!({ "status": reply.status, "body": reply.body }))
     }
 
     fn status(&self) -> Result<Value, String> {

@@ -10,6 +10,7 @@ mod progress;
 mod reload;
 mod start;
 
+use crate::api::RunningBroker;
 use crate::config::Config;
 use crate::control::ControlServer;
 use crate::data_dir::DataDir;
@@ -19,7 +20,8 @@ use crate::log::{Format, Level, Log};
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::topology::Standpoint;
-use lepus_management::http;
+use lepus_management::api::{Api, Listener};
+use lepus_management::{http, web};
 use lepus_shard::{Clock, Transport};
 use lifecycle::Lifecycle;
 pub use plan::{Plan, Room};
@@ -73,12 +75,18 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     let clock = Clock::start();
     let lifecycle = Arc::new(Lifecycle::new(clock, plan.shards));
     // From now on probes and operators are told how far the start is.
-    let metrics = bind_metrics(config, log)?;
-    let metrics_addresses: Vec<SocketAddr> =
-        metrics.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    let metrics = bind_all(&config.metrics_listen, "--metrics-listen", log)?;
+    let metrics_addresses = local_addresses(&metrics);
     if !metrics.is_empty() {
         http::start(metrics, Arc::clone(&lifecycle) as Arc<dyn http::Source>)
             .map_err(|error| format!("cannot start the metrics thread: {error}"))?;
+    }
+    let management = bind_all(&config.management_listen, "--management-listen", log)?;
+    let management_addresses = local_addresses(&management);
+    let api = Arc::new(OnceLock::new());
+    if !management.is_empty() {
+        web::start(management, Arc::clone(&api), web_settings(config))
+            .map_err(|error| format!("cannot start the management thread: {error}"))?;
     }
     let desk = Arc::new(OnceLock::new());
     let control = start_control(config, &lifecycle, &desk, log)?;
@@ -98,12 +106,26 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         log.info("stopped", format!("told to stop while it {at}; nothing is lost"));
         return Ok(());
     };
-    let Started { running, figures, initial, transports } = started;
-    let addresses = addresses(&transports, running.addresses(), &metrics_addresses);
+    let Started { running, figures, initial, transports, mirror } = started;
+    let mut addresses = addresses(&transports, running.addresses(), &metrics_addresses);
+    addresses.extend(management_addresses.iter().map(|address| ("management", *address)));
     balancer::start(config, plan, &figures, &lifecycle, clock, log)?;
     grip::start(plan, &figures, &lifecycle, log)?;
     let reload = Reload::start(running.identity(), log)?;
-    let operations = operations(plan, &figures, &addresses, &data_path);
+    let broker = RunningBroker {
+        figures: Arc::clone(&figures),
+        inside: running.inside(),
+        listeners: addresses.iter().filter_map(listener).collect(),
+        config: Arc::clone(config),
+        data_dir: data_path.clone(),
+        log: log.clone(),
+    };
+    let served = Api::start(Arc::new(broker), mirror)
+        .map_err(|error| format!("cannot start the management API: {error}"))?;
+    let served = Arc::new(served);
+    let operations = operations(plan, &figures, &addresses, &data_path, &served);
+    // Set here alone.
+    let _ = api.set(served);
     // Set here alone.
     let _ = desk.set(operations);
     lifecycle.serve(figures);
@@ -129,21 +151,35 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     failure.map_or(Ok(()), Err)
 }
 
-fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> {
+/// Listens on `wanted`, for what `flag` names.
+fn bind_all(wanted: &[SocketAddr], flag: &str, log: &Log) -> Result<Vec<TcpListener>, String> {
     let mut listeners = Vec::new();
-    for address in &config.metrics_listen {
+    for address in wanted {
         match http::bind(*address) {
             Ok(listener) => listeners.push(listener),
-            Err(error) if plan::is_missing_ipv6(*address, &error, &config.metrics_listen) => {
+            Err(error) if plan::is_missing_ipv6(*address, &error, wanted) => {
                 log.info(
                     "no-ipv6",
                     format!("not listening on {address}: this machine has no IPv6"),
                 );
             }
-            Err(error) => return Err(plan::listen_error(*address, &error, "--metrics-listen")),
+            Err(error) => return Err(plan::listen_error(*address, &error, flag)),
         }
     }
     Ok(listeners)
+}
+
+fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
+    listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+}
+
+fn web_settings(config: &Config) -> web::Settings {
+    let origins = config.management_allowed_origins.split(',').map(str::trim);
+    web::Settings {
+        path_prefix: config.management_path_prefix.trim_end_matches('/').to_owned(),
+        body_bytes_max: usize::try_from(config.management_body_bytes_max).unwrap_or(usize::MAX),
+        allowed_origins: origins.filter(|origin| !origin.is_empty()).map(str::to_owned).collect(),
+    }
 }
 
 /// Where the broker can be reached: what it is, and the address.
@@ -164,6 +200,18 @@ fn addresses(
     }
     addresses.extend(metrics.iter().map(|address| ("metrics", *address)));
     addresses
+}
+
+/// A listener as the management API tells of it.
+fn listener((name, address): &Address) -> Option<Listener> {
+    let protocol = match *name {
+        "amqp" => "amqp",
+        "amqps" => "amqp/ssl",
+        "management" => "http",
+        "metrics" => "http/prometheus",
+        _ => return None,
+    };
+    Some(Listener { protocol, address: *address })
 }
 
 /// The control socket, which answers from the first moment; orders are carried out once there is
@@ -190,6 +238,7 @@ fn operations(
     figures: &Arc<Figures>,
     addresses: &[Address],
     data_dir: &Path,
+    api: &Arc<Api>,
 ) -> Operations {
     let shown: Vec<String> =
         addresses.iter().map(|(name, address)| format!("{name}://{address}")).collect();
@@ -207,7 +256,7 @@ fn operations(
         Arc::clone(figures),
         data_dir,
     );
-    Operations::new(Arc::clone(figures), facts, place)
+    Operations::new(Arc::clone(figures), facts, place, Arc::clone(api))
 }
 
 /// Waits until the broker is started: what it is then, and whether it was told meanwhile to read the

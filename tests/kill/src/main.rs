@@ -120,7 +120,7 @@ fn read(words: &[String]) -> Result<(Plan, bool), String> {
     let limit = READ_RETRY_LIMIT.as_secs();
     let command = broker.unwrap_or_else(|| {
         format!(
-            "{lepus} serve --data-dir {{data}} --listen 127.0.0.1:{{port}} --metrics-listen none \
+            "{lepus} serve --data-dir {{data}} --listen 127.0.0.1:{{port}} --metrics-listen none --management-listen none \
              --stop-timeout 2 --store-read-retry-limit {limit} --shards {{shards}} {flags}"
         )
     });

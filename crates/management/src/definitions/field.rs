@@ -134,13 +134,17 @@ pub struct Arguments(pub Table);
 
 impl<'de> Deserialize<'de> for Arguments {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Arguments, D::Error> {
-        let table = match Value::deserialize(from)? {
-            Value::Null => Ok(Table::new()),
-            Value::Array(items) if items.is_empty() => Ok(Table::new()),
-            Value::Object(fields) => table(fields, 1),
-            _ => Err("expected an object".to_owned()),
-        };
-        table.map(Arguments).map_err(Error::custom)
+        table_of(Value::deserialize(from)?).map(Arguments).map_err(Error::custom)
+    }
+}
+
+/// An object as a table; `null` and an empty list are empty ones.
+pub fn table_of(value: Value) -> Result<Table, String> {
+    match value {
+        Value::Null => Ok(Table::new()),
+        Value::Array(items) if items.is_empty() => Ok(Table::new()),
+        Value::Object(fields) => table(fields, 1),
+        _ => Err("expected an object".to_owned()),
     }
 }
 

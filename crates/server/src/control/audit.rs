@@ -8,7 +8,8 @@ use serde_json::Value;
 /// Characters of one value that are shown.
 const VALUE_CHARS_MAX: usize = 256;
 /// Keys of a request that say nothing about what is wanted.
-const SILENT: [&str; 2] = ["order", "from"];
+/// A body may hold a password.
+const SILENT: [&str; 3] = ["order", "from", "body"];
 
 /// Tells of an order and its outcome.
 pub fn tell(log: &Log, caller: &UCred, request: &Value, outcome: Result<&Value, &str>) {
@@ -45,11 +46,22 @@ fn arguments(request: &Value) -> String {
     let shown = entries.iter().filter(|(key, _)| shown(key));
     let words: Vec<String> = shown
         .map(|(key, value)| match value.as_str() {
+            Some(path) if key == "path" => format!("path={:?}", shortened(&without_secrets(path))),
             Some(text) => format!("{}={:?}", shortened(key), shortened(text)),
             None => format!("{}={}", shortened(key), shortened(&value.to_string())),
         })
         .collect();
     words.join(" ")
+}
+
+/// A path of the management API without what nobody is to read: one of them has a password in it.
+#[must_use]
+pub fn without_secrets(path: &str) -> String {
+    const HASHING: &str = "/auth/hash_password/";
+    match path.find(HASHING) {
+        Some(at) => format!("{}…", &path[..at + HASHING.len()]),
+        None => path.to_owned(),
+    }
 }
 
 fn shortened(text: &str) -> String {

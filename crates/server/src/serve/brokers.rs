@@ -11,6 +11,7 @@ use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{Anonymous, Directory};
 use lepus_broker::start::{Found, share_logs, start};
 use lepus_broker::{Broker, Outbox, Settings};
+use lepus_management::api::Mirror;
 use lepus_shard::{Clock, Storage};
 use lepus_store::disk::LogId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,8 @@ pub struct Brokers {
     found: Mutex<Found>,
     /// Told how far the logs are read.
     lifecycle: Arc<Lifecycle>,
+    /// What exists, for the management API.
+    mirror: Arc<Mirror>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -71,6 +74,11 @@ impl Brokers {
             store.template.rebuild_entries_max /= most.max(1);
         }
         let directory = Arc::new(initial.directory.take().ok_or("the definitions are in use")?);
+        let mut copy = Directory::clone(&directory);
+        copy.settle(settings.limits.capacity, settings.limits.bindings_at_once);
+        copy.accounts_mut().set_loopback_users(initial.loopback_users.clone());
+        let mirror = Mirror::start(copy)
+            .map_err(|error| format!("cannot start the thread of the directory's copy: {error}"))?;
         Ok(Brokers {
             settings,
             directories: Mutex::new(vec![directory; usize::from(plan.shards)]),
@@ -86,12 +94,18 @@ impl Brokers {
             found: Mutex::default(),
             lifecycle,
             storage,
+            mirror: Arc::new(mirror),
         })
     }
 
     /// The process's clock.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// The copy of the directory for the management API.
+    pub fn mirror(&self) -> &Arc<Mirror> {
+        &self.mirror
     }
 
     /// Makes the broker of a shard and opens its logs, which may take a while.

@@ -204,6 +204,7 @@ impl Plan {
         out.push_str(&format!("  {} {shards} {placement}\n", self.shards));
         for (name, address) in addresses {
             out.push_str(&match *name {
+                "management" => format!("  API      http://{address}/api\n"),
                 "metrics" => format!("  metrics  http://{address}/metrics\n"),
                 name => format!("  {name:<7}  {address}\n"),
             });

@@ -14,7 +14,8 @@ use crate::notice;
 use crate::signal::Wish;
 use lepus_broker::Broker;
 use lepus_broker::outbox::Event;
-use lepus_shard::{Clock, Notices, Running, Runtime, StartError, Transport};
+use lepus_management::api::Mirror;
+use lepus_shard::{Clock, Follower, Notices, Running, Runtime, StartError, Transport};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, sync_channel};
@@ -38,6 +39,8 @@ pub(super) struct Started {
     pub(super) initial: Initial,
     /// Of the listeners, in the order of the addresses.
     pub(super) transports: Vec<Transport>,
+    /// The management API's copy of the directory.
+    pub(super) mirror: Arc<Mirror>,
 }
 
 /// Says that the start is over, also when it panics.
@@ -111,7 +114,8 @@ impl Start {
             data_dir.path().to_owned(),
             running.addresses().to_vec(),
         ));
-        Ok(Started { running, figures, initial, transports })
+        let mirror = Arc::clone(brokers.mirror());
+        Ok(Started { running, figures, initial, transports, mirror })
     }
 }
 
@@ -142,7 +146,9 @@ fn start_runtime(
         let make = move |shard, out: &mut _| of_shards.make(shard, out);
         let listeners: Vec<SocketAddr> = runtime.listeners.iter().map(|one| one.address).collect();
         let before = clock.instant();
-        match Runtime::start(runtime.clone(), make) {
+        let mirror = Arc::clone(brokers.mirror());
+        let follower: Follower<Broker> = Arc::new(move |change| mirror.follow(change));
+        match Runtime::start_followed(runtime.clone(), Some(follower), make) {
             Ok(running) => {
                 if let Some(found) = brokers.found() {
                     let took = clock.instant().since(before);

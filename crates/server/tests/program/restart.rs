@@ -239,7 +239,8 @@ fn queues_of_a_first_start_that_failed_keep_their_messages_with_fewer_shards() {
     std::fs::write(&file, format!(r#"{{"queues":[{}]}}"#, queues.join(","))).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let output = lepus(&["serve", "--listen", "127.0.0.1:0", "--shards", "4"])
-        .args(["--metrics-listen", &taken.local_addr().unwrap().to_string()])
+        .args(["--management-listen", "none", "--metrics-listen"])
+        .arg(taken.local_addr().unwrap().to_string())
         .arg("--definitions")
         .arg(&file)
         .arg("--data-dir")
@@ -267,7 +268,17 @@ fn queues_of_a_first_start_that_failed_keep_their_messages_with_fewer_shards() {
 #[test]
 fn a_log_that_cannot_be_used_stops_the_start_and_is_named() {
     let scratch = Scratch::new("in-the-way");
-    let words = ["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none", "--shards", "2"];
+    let words = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics-listen",
+        "none",
+        "--management-listen",
+        "none",
+        "--shards",
+        "2",
+    ];
     std::fs::write(scratch.path().join("log-00000002"), "").unwrap();
     let output = lepus(&words).arg("--data-dir").arg(scratch.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -58,8 +58,15 @@ impl Program {
     /// The same with a standard error of the caller's; there is no log to wait for then.
     pub fn start_with(scratch: &Scratch, words: &[&str], stderr: impl Into<Stdio>) -> Program {
         let data_dir = scratch.path().join("data");
-        let mut command =
-            lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+        let mut command = lepus(&[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics-listen",
+            "127.0.0.1:0",
+            "--management-listen",
+            "127.0.0.1:0",
+        ]);
         command.arg("--data-dir").arg(&data_dir).args(words);
         command.stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();

@@ -61,9 +61,17 @@ fn a_port_in_use_is_said_plainly() {
     let scratch = Scratch::new("port");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for flag in ["--listen", "--metrics-listen"] {
-        let mut command =
-            lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none", "--data-dir"]);
+    for flag in ["--listen", "--metrics-listen", "--management-listen"] {
+        let mut command = lepus(&[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics-listen",
+            "none",
+            "--management-listen",
+            "none",
+            "--data-dir",
+        ]);
         let output = command.arg(scratch.path()).args([flag, &address]).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         let complaint = String::from_utf8(output.stderr).unwrap();
@@ -154,7 +162,15 @@ fn a_definitions_file_with_an_error_stops_the_start() {
     let scratch = Scratch::new("definitions");
     let definitions = scratch.path().join("definitions.json");
     std::fs::write(&definitions, r#"{"queues": [{"name": "q", "vhost": "none"}]}"#).unwrap();
-    let mut command = lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"]);
+    let mut command = lepus(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics-listen",
+        "none",
+        "--management-listen",
+        "none",
+    ]);
     command.arg("--data-dir").arg(scratch.path());
     let output = command.arg("--definitions").arg(&definitions).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

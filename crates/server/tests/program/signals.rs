@@ -42,7 +42,15 @@ fn a_certificate_of_no_use_stops_the_start_and_names_the_file() {
     let scratch = Scratch::new("tls-broken");
     let (certificate, key) = write_certificate(scratch.path());
     std::fs::write(&key, "broken").unwrap();
-    let mut command = lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"]);
+    let mut command = lepus(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics-listen",
+        "none",
+        "--management-listen",
+        "none",
+    ]);
     command.args([
         "--tls-listen",
         "127.0.0.1:0",
@@ -115,7 +123,15 @@ fn a_standard_error_that_nobody_reads_does_not_hold_up_the_end() {
 fn a_standard_output_that_nobody_reads_holds_up_neither_start_nor_stop() {
     let scratch = Scratch::new("start-unread");
     let (_reader, writer) = full_pipe();
-    let mut command = lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"]);
+    let mut command = lepus(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics-listen",
+        "none",
+        "--management-listen",
+        "none",
+    ]);
     command.arg("--data-dir").arg(scratch.path().join("data"));
     let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);

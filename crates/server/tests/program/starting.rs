@@ -29,7 +29,7 @@ fn who_asks_while_it_starts_is_answered_and_a_stop_is_heard() {
     mknodat(CWD, &endless, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let (amqp, metrics) = (free_address(), free_address());
     let mut command = lepus(&["serve", "--listen", &amqp.to_string()]);
-    command.args(["--metrics-listen", &metrics.to_string()]);
+    command.args(["--metrics-listen", &metrics.to_string(), "--management-listen", "none"]);
     command.arg("--definitions").arg(&endless).arg("--data-dir").arg(&data);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     while TcpStream::connect(metrics).is_err() {

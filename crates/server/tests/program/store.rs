@@ -370,7 +370,15 @@ fn damaged_definitions_are_repaired_and_no_message_is_lost() {
         bytes[*at] ^= 1;
         std::fs::write(path, bytes).unwrap();
         let directory = data.to_str().unwrap();
-        let serve = ["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"];
+        let serve = [
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics-listen",
+            "none",
+            "--management-listen",
+            "none",
+        ];
         for _ in 0..2 {
             let refused = lepus(&serve).args(["--data-dir", directory]).output().unwrap();
             assert_eq!(refused.status.code(), Some(1), "kind {kind}");

@@ -1,0 +1,265 @@
+//! Who asks, and what that one may.
+
+use super::failure::Failure;
+use super::request::Caller;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use lepus_base::VhostId;
+use lepus_broker::directory::{Accounts, LoginFailure};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Right {
+    /// Nothing, not even a login.
+    Nothing,
+    /// A login with any of the tags.
+    Member,
+    /// The tag `policymaker`.
+    Policymaker,
+    /// The tag `monitoring`.
+    Monitoring,
+    /// The tag `administrator`.
+    Administrator,
+}
+
+/// Who asks, once that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Login {
+    /// The user; `None` for the operator, who may do everything.
+    pub(crate) user: Option<String>,
+    /// The tags.
+    pub(crate) tags: Vec<String>,
+    /// Where the request came from.
+    pub(crate) peer: Option<SocketAddr>,
+}
+
+impl Login {
+    /// The operator, or nobody in particular where nothing is needed.
+    fn of_operator() -> Login {
+        Login { user: None, tags: vec!["administrator".to_owned()], peer: None }
+    }
+
+    /// The user's name; the operator counts as a user that no client can be.
+    pub(crate) fn name(&self) -> &str {
+        self.user.as_deref().unwrap_or("rmq-operator")
+    }
+
+    fn has(&self, tag: &str) -> bool {
+        self.tags.iter().any(|own| own == tag)
+    }
+
+    /// Whether everybody's connections and figures may be seen.
+    pub(crate) fn is_monitor(&self) -> bool {
+        self.has("monitoring") || self.is_administrator()
+    }
+
+    pub(crate) fn is_administrator(&self) -> bool {
+        self.has("administrator")
+    }
+
+    fn is_policymaker(&self) -> bool {
+        self.has("policymaker") || self.is_administrator()
+    }
+
+    fn is_member(&self) -> bool {
+        self.has("management") || self.is_policymaker() || self.is_monitor()
+    }
+
+    /// Whether the user has any permission in the virtual host.
+    pub(crate) fn may_enter(&self, accounts: &Accounts, vhost: VhostId) -> bool {
+        self.user.as_ref().is_none_or(|user| accounts.may_open(user, vhost))
+    }
+
+    /// # Errors
+    /// 401 where it is not given.
+    pub(crate) fn check(&self, right: Right) -> Result<(), Failure> {
+        let (is_given, text) = match right {
+            Right::Nothing => return Ok(()),
+            Right::Member => (true, ""),
+            Right::Policymaker => (self.is_policymaker(), "Not policymaker user"),
+            Right::Monitoring => (self.is_monitor(), "Not monitor user"),
+            Right::Administrator => (self.is_administrator(), "Not administrator user"),
+        };
+        if !self.is_member() {
+            return Err(Failure::not_authorised("Not management user"));
+        }
+        if is_given { Ok(()) } else { Err(Failure::not_authorised(text)) }
+    }
+}
+
+/// Logins that failed, so that guessing is slow and who guesses does not slow others down.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle(Mutex<BTreeMap<IpAddr, Failures>>);
+
+/// Of one address.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    /// Failures that may follow at once.
+    left: u32,
+    /// When `left` was counted.
+    at: Instant,
+}
+
+/// Failures of an address that may come at once.
+const FREE: u32 = 10;
+/// How soon one more may follow then.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Addresses that are remembered.
+const ADDRESSES_MAX: usize = 10_000;
+
+impl Throttle {
+    /// Whether so many logins from there failed that the next ones are not looked at, and for how many seconds.
+    fn is_closed_to(&self, address: IpAddr, now: Instant) -> Option<u64> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = known.get(&address)?;
+        let regained = now.duration_since(failures.at).as_secs() / INTERVAL.as_secs();
+        (failures.left == 0 && regained == 0).then_some(INTERVAL.as_secs())
+    }
+
+    /// One more login from there failed.
+    fn count(&self, address: IpAddr, now: Instant) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= ADDRESSES_MAX && !known.contains_key(&address) {
+            // Who has been quiet for long enough to have all back is forgotten first.
+            let all_back = INTERVAL * FREE;
+            known.retain(|_, failures| now.duration_since(failures.at) < all_back);
+            if known.len() >= ADDRESSES_MAX {
+                known.pop_first();
+            }
+        }
+        let failures = known.entry(address).or_insert(Failures { left: FREE, at: now });
+        let regained = now.duration_since(failures.at).as_secs() / INTERVAL.as_secs();
+        let regained = u32::try_from(regained).unwrap_or(FREE);
+        failures.left = failures.left.saturating_add(regained).min(FREE).saturating_sub(1);
+        failures.at = now;
+    }
+}
+
+/// Finds out who asks.
+///
+/// # Errors
+/// 401 for a login that is missing or wrong, 429 where too many were wrong.
+pub(crate) fn log_in(
+    caller: &Caller,
+    accounts: &Accounts,
+    throttle: &Throttle,
+    now: Instant,
+) -> Result<Login, Failure> {
+    let Caller::Client { peer, authorization } = caller else { return Ok(Login::of_operator()) };
+    let Some(authorization) = authorization else {
+        let mut failure = Failure::new(401, "not_authorized", "Not_Authorized");
+        let realm = "Basic realm=\"RabbitMQ Management\"".to_owned();
+        failure.headers.push(("www-authenticate", realm));
+        return Err(failure);
+    };
+    let wrong = || Failure::new(401, "not_authorized", "Not_Authorized");
+    let address = peer.ip().to_canonical();
+    if let Some(seconds) = throttle.is_closed_to(address, now) {
+        let mut failure = Failure::new(429, "too_many_requests", "too many failed logins");
+        failure.headers.push(("retry-after", seconds.to_string()));
+        return Err(failure);
+    }
+    let outcome = credentials(authorization).map(|(user, password)| {
+        let outcome = accounts.authenticate(&user, password.as_bytes(), address.is_loopback());
+        (user, outcome)
+    });
+    match outcome {
+        Some((user, Ok(()))) => {
+            let known = accounts.user(&user);
+            let tags = known.map(|user| user.tags.iter().map(ToString::to_string).collect());
+            Ok(Login { user: Some(user), tags: tags.unwrap_or_default(), peer: Some(*peer) })
+        }
+        Some((_, Err(LoginFailure::NotLoopback))) => {
+            throttle.count(address, now);
+            Err(Failure::not_authorised("User can only log in via localhost"))
+        }
+        _ => {
+            throttle.count(address, now);
+            Err(wrong())
+        }
+    }
+}
+
+/// Who asks where no login is needed.
+pub(crate) fn nobody(caller: &Caller) -> Login {
+    match caller {
+        Caller::Operator => Login::of_operator(),
+        Caller::Client { peer, .. } => Login { user: None, tags: Vec::new(), peer: Some(*peer) },
+    }
+}
+
+/// Name and password of a header of the scheme Basic.
+fn credentials(header: &str) -> Option<(String, String)> {
+    let (scheme, text) = header.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(text.trim()).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_beyond_ten_wait_a_second_each() {
+        let throttle = Throttle::default();
+        let (one, other) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let begin = Instant::now();
+        for _ in 0..FREE {
+            assert_eq!(throttle.is_closed_to(one, begin), None);
+            throttle.count(one, begin);
+        }
+        assert_eq!(throttle.is_closed_to(one, begin), Some(1));
+        assert_eq!(throttle.is_closed_to(other, begin), None);
+        let later = begin + INTERVAL;
+        assert_eq!(throttle.is_closed_to(one, later), None);
+        throttle.count(one, later);
+        assert_eq!(throttle.is_closed_to(one, later), Some(1));
+        // Everything is given back in time.
+        let long = later + INTERVAL * 100;
+        throttle.count(one, long);
+        assert_eq!(throttle.is_closed_to(one, long), None);
+    }
+
+    #[test]
+    fn addresses_are_bounded() {
+        let throttle = Throttle::default();
+        let now = Instant::now();
+        for number in 0..ADDRESSES_MAX as u32 + 10 {
+            throttle.count(IpAddr::from(number.to_be_bytes()), now);
+        }
+        assert_eq!(throttle.0.lock().unwrap().len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn credentials_are_read_to_the_first_colon() {
+        let header = format!("bAsIc {}", STANDARD.encode("user:pass:word"));
+        assert_eq!(credentials(&header), Some(("user".to_owned(), "pass:word".to_owned())));
+        for broken in ["", "Basic", "Basic *", "Bearer eDp5"] {
+            assert_eq!(credentials(broken), None);
+        }
+    }
+
+    #[test]
+    fn a_tag_gives_what_stands_below_it() {
+        let login = |tag: &str| Login {
+            user: Some("u".to_owned()),
+            tags: vec![tag.to_owned()],
+            peer: None,
+        };
+        let rights = [Right::Member, Right::Policymaker, Right::Monitoring, Right::Administrator];
+        let given = |tag| rights.map(|right| login(tag).check(right).is_ok());
+        assert_eq!(given("administrator"), [true; 4]);
+        assert_eq!(given("monitoring"), [true, false, true, false]);
+        assert_eq!(given("policymaker"), [true, true, false, false]);
+        assert_eq!(given("management"), [true, false, false, false]);
+        assert_eq!(given("other"), [false; 4]);
+    }
+}

@@ -1,0 +1,243 @@
+//! What is done with messages, through AMQP as the user who asks: with that user's permissions and limits.
+
+use super::context::Context;
+use super::failure::Failure;
+use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{Method, basic, confirm, queue};
+use lepus_amqp::properties::Properties;
+use lepus_amqp::table::Table;
+use lepus_probe::Client;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long the broker may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The only channel that is used.
+const CHANNEL: u16 = 1;
+
+/// A message that was taken from a queue.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) redelivered: bool,
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+    /// Messages that were left in the queue.
+    pub(crate) message_count: u32,
+    pub(crate) properties: Properties,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What becomes of a published message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Published {
+    Routed,
+    Unroutable,
+    /// The queue does not take it.
+    Rejected,
+}
+
+/// A connection in a virtual host.
+pub(crate) struct Session {
+    client: Client<UnixStream>,
+}
+
+/// How a step ended.
+enum Step<T> {
+    Done(T),
+    /// The broker closed the channel.
+    Refused(u16, String),
+}
+
+impl Session {
+    /// Logs in as the user who asks. The operator is any administrator who has permissions in the virtual host.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn open(context: &Context<'_>, vhost: &str) -> Result<Session, Failure> {
+        let user = match &context.login.user {
+            Some(user) => user.clone(),
+            None => administrator(context, vhost)?,
+        };
+        // The operator comes from this machine.
+        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let peer = context.login.peer.unwrap_or(nobody);
+        let opened = context.api.broker.connect(&user, peer).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            let properties = Table::new().with("connection_name", "management API");
+            let base = ClientOptions::default();
+            let properties = match base.properties.get("capabilities") {
+                Some(capabilities) => properties.with("capabilities", capabilities.clone()),
+                None => properties,
+            };
+            let options = ClientOptions {
+                user: user.clone(),
+                password: String::new(),
+                vhost: vhost.to_owned(),
+                mechanism: "EXTERNAL".to_owned(),
+                heartbeat: 0,
+                properties,
+                ..base
+            };
+            let mut client = Client::open(stream, options)?;
+            client.open_channel(CHANNEL)?;
+            Ok(client)
+        });
+        opened.map(|client| Session { client }).map_err(|error| failure(&error))
+    }
+
+    /// Closes the connection in order.
+    pub(crate) fn close(self) {
+        // Nothing depends on it: the broker ends a connection whose socket is closed.
+        let _ = self.client.close();
+    }
+
+    fn wait<T>(
+        &mut self,
+        mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let step = self.client.flush().and_then(|()| {
+            self.client.wait(|event| match event {
+                ClientEvent::Method { method: Method::ChannelClose(close), .. } => {
+                    Some(Step::Refused(close.reply_code, close.reply_text.to_owned()))
+                }
+                event => look(event).map(Step::Done),
+            })
+        });
+        match step {
+            Ok(Step::Done(found)) => Ok(found),
+            Ok(Step::Refused(code, text)) => Err(refused(code, &text)),
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    /// Publishes a message and waits until it is taken.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn publish(
+        &mut self,
+        exchange: &str,
+        routing_key: &str,
+        properties: &Properties,
+        body: &[u8],
+    ) -> Result<Published, Failure> {
+        self.client.send(CHANNEL, confirm::Select { no_wait: false });
+        self.wait(|event| match event {
+            ClientEvent::Method { method: Method::ConfirmSelectOk(_), .. } => Some(()),
+            _ => None,
+        })?;
+        let frame_max = self.client.frame_max();
+        let properties = properties.to_bytes();
+        let out = self.client.output();
+        encode_publish(out, CHANNEL, frame_max, exchange, routing_key, true, &properties, body);
+        let mut was_returned = false;
+        self.wait(|event| match event {
+            ClientEvent::Content { method: Method::BasicReturn(_), .. } => {
+                was_returned = true;
+                None
+            }
+            ClientEvent::Method { method: Method::BasicAck(_), .. } if was_returned => {
+                Some(Published::Unroutable)
+            }
+            ClientEvent::Method { method: Method::BasicAck(_), .. } => Some(Published::Routed),
+            ClientEvent::Method { method: Method::BasicNack(_), .. } => Some(Published::Rejected),
+            _ => None,
+        })
+    }
+
+    /// Takes the next message of a queue.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn get(&mut self, queue: &str, no_ack: bool) -> Result<Option<Got>, Failure> {
+        self.client.send(CHANNEL, basic::Get { queue, no_ack });
+        self.wait(|event| match event {
+            ClientEvent::Method { method: Method::BasicGetEmpty(_), .. } => Some(None),
+            ClientEvent::Content { method: Method::BasicGetOk(ok), properties, body, .. } => {
+                Some(Some(Got {
+                    redelivered: ok.redelivered,
+                    exchange: ok.exchange.to_owned(),
+                    routing_key: ok.routing_key.to_owned(),
+                    message_count: ok.message_count,
+                    properties: Properties::decode(properties).unwrap_or_default(),
+                    body: body.to_vec(),
+                }))
+            }
+            _ => None,
+        })
+    }
+
+    /// Gives all back that was got, to be `requeue`d or not.
+    pub(crate) fn give_back(&mut self, requeue: bool) {
+        self.client.send(CHANNEL, basic::Nack { delivery_tag: 0, multiple: true, requeue });
+    }
+
+    /// Takes all ready messages out of a queue.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn purge(&mut self, queue: &str) -> Result<(), Failure> {
+        self.client.send(CHANNEL, queue::Purge { queue, no_wait: false });
+        self.wait(|event| match event {
+            ClientEvent::Method { method: Method::QueuePurgeOk(_), .. } => Some(()),
+            _ => None,
+        })
+    }
+
+    /// Deletes a queue, under these conditions.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn delete_queue(
+        &mut self,
+        queue: &str,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<(), Failure> {
+        self.client.send(CHANNEL, queue::Delete { queue, if_unused, if_empty, no_wait: false });
+        self.wait(|event| match event {
+            ClientEvent::Method { method: Method::QueueDeleteOk(_), .. } => Some(()),
+            _ => None,
+        })
+    }
+}
+
+/// An administrator who may enter the virtual host.
+fn administrator(context: &Context<'_>, vhost: &str) -> Result<String, Failure> {
+    let directory = context.directory();
+    let id = directory.vhost(vhost).ok_or_else(Failure::vhost_not_found)?;
+    let accounts = directory.accounts();
+    let mut users = accounts.users();
+    let found =
+        users.find(|user| user.has_tag("administrator") && accounts.may_open(&user.name, id));
+    found.map(|user| user.name.to_string()).ok_or_else(|| {
+        Failure::bad_request(format!(
+            "no administrator has permissions in vhost '{vhost}': give one some, messages are handled in the name of a user"
+        ))
+    })
+}
+
+/// What the broker closed a channel with.
+fn refused(code: u16, text: &str) -> Failure {
+    match ReplyCode(code) {
+        ReplyCode::NOT_FOUND => Failure::not_found(),
+        ReplyCode::ACCESS_REFUSED => Failure::not_authorised(text),
+        _ => Failure::bad_request(format!("{code} {text}")),
+    }
+}
+
+fn failure(error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::unavailable(format!(
+            "the broker did not answer within {} s",
+            PATIENCE.as_secs()
+        )),
+        // It closed the connection and said why.
+        ErrorKind::Other => Failure::bad_request(error.to_string()),
+        _ => Failure::unavailable(error.to_string()),
+    }
+}

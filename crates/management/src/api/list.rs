@@ -1,0 +1,212 @@
+//! Lists: sorted, a page of them, some columns of each.
+
+use super::context::Context;
+use super::failure::Failure;
+use super::request::Reply;
+use regex::{Regex, RegexBuilder};
+use serde_json::{Map, Value, json};
+use std::cmp::Ordering;
+
+/// Items on a page unless said otherwise, and at most.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 500;
+/// Characters of a pattern at most, and bytes of what it is compiled to.
+const PATTERN_CHARS_MAX: usize = 1024;
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Which names are wanted.
+enum Filter {
+    All,
+    /// Those with this text in them, in lower case.
+    Containing(String),
+    Matching(Box<Regex>),
+    None,
+}
+
+impl Filter {
+    fn fits(&self, name: &str) -> bool {
+        match self {
+            Filter::All => true,
+            Filter::Containing(text) => name.to_lowercase().contains(text),
+            Filter::Matching(pattern) => pattern.is_match(name),
+            Filter::None => false,
+        }
+    }
+}
+
+/// Which page is wanted.
+struct Page {
+    page: usize,
+    size: usize,
+    filter: Filter,
+}
+
+impl Page {
+    fn read(context: &Context<'_>) -> Result<Option<Page>, Failure> {
+        let query = &context.query;
+        let Some(page) = query.get("page") else { return Ok(None) };
+        let wrong = |what: &str, text: &str| {
+            Failure::new(
+                400,
+                "invalid_pagination_parameters",
+                format!("{what} is {text:?} and not a number from 1 to {PAGE_MAX}"),
+            )
+        };
+        let number = |what: &str, text: &str, most: usize| match text.parse::<usize>() {
+            Ok(number) if (1..=most).contains(&number) => Ok(number),
+            _ => Err(wrong(what, text)),
+        };
+        let size = query.get("page_size").filter(|text| !text.is_empty());
+        let filter = match query.get("name").unwrap_or_default() {
+            "" => Filter::All,
+            pattern if query.is_true("use_regex") => {
+                let is_short = pattern.chars().count() <= PATTERN_CHARS_MAX;
+                let mut builder = RegexBuilder::new(pattern);
+                let built = builder.case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build();
+                built
+                    .ok()
+                    .filter(|_| is_short)
+                    .map_or(Filter::None, |pattern| Filter::Matching(Box::new(pattern)))
+            }
+            text => Filter::Containing(text.to_lowercase()),
+        };
+        Ok(Some(Page {
+            page: number("page", page, usize::MAX)?,
+            size: size.map_or(Ok(PAGE_DEFAULT), |size| number("page_size", size, PAGE_MAX))?,
+            filter,
+        }))
+    }
+}
+
+impl Context<'_> {
+    /// A list in its default order, as the query wants it. `rows` gives the rows of items, in their order: it is asked
+    /// for those of one page only, unless the list is sorted by what the rows say.
+    ///
+    /// # Errors
+    /// 400 for a page that is none, and what `rows` fails with.
+    pub(crate) fn list<T>(
+        &self,
+        mut items: Vec<T>,
+        name: impl Fn(&T) -> &str,
+        rows: impl Fn(&[T]) -> Result<Vec<Value>, Failure>,
+    ) -> Result<Reply, Failure> {
+        let page = Page::read(self)?;
+        let total = items.len();
+        if let Some(page) = &page {
+            items.retain(|item| page.filter.fits(name(item)));
+        }
+        let filtered = items.len();
+        let sort = self.query.get("sort").filter(|key| !key.is_empty());
+        let (first, last, count) = match &page {
+            None => (0, filtered, 0),
+            Some(page) => {
+                let count = filtered.div_ceil(page.size);
+                if page.page > count.max(1) {
+                    let reason = format!("page {} of {count}", page.page);
+                    return Err(Failure::new(400, "page_out_of_range", reason));
+                }
+                let first = (page.page - 1) * page.size;
+                (first, filtered.min(first + page.size), count)
+            }
+        };
+        let mut rows = match sort {
+            None => rows(&items[first..last])?,
+            Some(key) => {
+                let mut all = rows(&items)?;
+                all.sort_by(|a, b| compare(at(a, key), at(b, key)));
+                if self.query.is_true("sort_reverse") {
+                    all.reverse();
+                }
+                all.drain(first..last).collect()
+            }
+        };
+        self.pick_columns(&mut rows);
+        Ok(Reply::json(match page {
+            None => Value::Array(rows),
+            Some(page) => json!({
+                "total_count": total,
+                "item_count": rows.len(),
+                "filtered_count": filtered,
+                "page": page.page,
+                "page_size": page.size,
+                "page_count": count.max(1),
+                "items": rows,
+            }),
+        }))
+    }
+
+    /// A list of rows that are there.
+    ///
+    /// # Errors
+    /// As with [`Context::list`].
+    pub(crate) fn list_rows(&self, rows: Vec<Value>) -> Result<Reply, Failure> {
+        let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
+        let items: Vec<(String, Value)> = rows.into_iter().map(|row| (name(&row), row)).collect();
+        let given =
+            |items: &[(String, Value)]| Ok(items.iter().map(|(_, row)| row.clone()).collect());
+        self.list(items, |(name, _)| name, given)
+    }
+
+    /// One object with the columns that are asked for.
+    pub(crate) fn object(&self, row: Value) -> Reply {
+        let mut rows = vec![row];
+        self.pick_columns(&mut rows);
+        Reply::json(rows.swap_remove(0))
+    }
+
+    fn pick_columns(&self, rows: &mut [Value]) {
+        let Some(columns) = self.query.get("columns").filter(|columns| !columns.is_empty()) else {
+            return;
+        };
+        let columns: Vec<&str> = columns.split(',').collect();
+        for row in rows {
+            let mut picked = Map::new();
+            for column in &columns {
+                let keys: Vec<&str> = column.split('.').collect();
+                copy(row, &keys, &mut picked);
+            }
+            *row = Value::Object(picked);
+        }
+    }
+}
+
+/// Copies what stands at a path of keys to the same place in another object.
+fn copy(from: &Value, keys: &[&str], to: &mut Map<String, Value>) {
+    let [key, rest @ ..] = keys else { return };
+    let Some(found) = from.get(*key) else { return };
+    if rest.is_empty() {
+        to.insert((*key).to_owned(), found.clone());
+        return;
+    }
+    let inner = to.entry((*key).to_owned()).or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(inner) = inner {
+        copy(found, rest, inner);
+    }
+}
+
+fn at<'a>(row: &'a Value, key: &str) -> Option<&'a Value> {
+    key.split('.').try_fold(row, |value, key| value.get(key))
+}
+
+/// Missing values first, then numbers, texts and the rest.
+fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
+    match (a, b) {
+        (Some(Value::Number(a)), Some(Value::Number(b))) => {
+            let (a, b) = (a.as_f64().unwrap_or(0.0), b.as_f64().unwrap_or(0.0));
+            a.total_cmp(&b)
+        }
+        (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+        (Some(Value::Bool(a)), Some(Value::Bool(b))) => a.cmp(b),
+        _ => rank(a).cmp(&rank(b)),
+    }
+}
+
+fn rank(value: Option<&Value>) -> u8 {
+    match value {
+        None | Some(Value::Null) => 0,
+        Some(Value::Number(_)) => 1,
+        Some(Value::Bool(_)) => 2,
+        Some(Value::String(_)) => 3,
+        Some(_) => 4,
+    }
+}

@@ -1,0 +1,273 @@
+//! Definitions: everything that is declared, as a file, and back.
+
+use super::super::amqp_json;
+use super::super::context::Context;
+use super::super::failure::Failure;
+use super::super::request::Reply;
+use crate::definitions::Importer;
+use lepus_broker::directory::{DestinationRef, Directory, Request, VhostInfo, VhostRef};
+use serde_json::{Value, json};
+
+/// What stands at the top of a file of the whole broker.
+fn head(context: &Context<'_>, format: &str) -> Value {
+    let node = context.api.broker.node();
+    json!({
+        "rabbit_version": node.told_version,
+        "rabbitmq_version": node.told_version,
+        "product_name": node.told_product,
+        "product_version": node.told_version,
+        "rabbitmq_definition_format": format,
+        "original_cluster_name": node.cluster,
+        "explanation": "Definitions of lepus in the format of RabbitMQ",
+    })
+}
+
+fn metadata(vhost: &VhostInfo) -> Value {
+    let metadata = &vhost.metadata;
+    let mut value = json!({"description": metadata.description, "tags": metadata.tags});
+    if let Some(kind) = metadata.default_queue_type {
+        value["default_queue_type"] = json!(kind.name());
+    }
+    if metadata.protected {
+        value["protected_from_deletion"] = json!(true);
+    }
+    value
+}
+
+/// Exchanges, queues and bindings of a virtual host, in the order of their names.
+struct Objects {
+    exchanges: Vec<Value>,
+    queues: Vec<Value>,
+    bindings: Vec<Value>,
+}
+
+fn objects(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Objects {
+    let named = |mut value: Value| {
+        if names_vhost {
+            value["vhost"] = json!(vhost.name);
+        }
+        value
+    };
+    let exchanges = directory.exchanges(Some(vhost.id));
+    let exchanges = exchanges.filter(|info| !info.is_predeclared() && !info.internal);
+    let queues = directory.queues(Some(vhost.id));
+    let kept =
+        queues.filter(|info| info.durable && info.exclusive().is_none() && !info.server_named);
+    let is_kept = |name: &str| {
+        let found = directory.queue(vhost.id, name);
+        found.is_some_and(|info| info.durable && info.exclusive().is_none() && !info.server_named)
+    };
+    let bindings = directory.bindings(vhost.id).filter(|info| {
+        let leads_on = match info.destination {
+            DestinationRef::Queue(name) => is_kept(name),
+            DestinationRef::Exchange(_) => true,
+        };
+        !info.source.is_empty() && leads_on
+    });
+    Objects {
+        exchanges: exchanges
+            .map(|info| {
+                named(json!({
+                    "name": info.name,
+                    "type": info.kind_name(),
+                    "durable": info.durable,
+                    "auto_delete": info.auto_delete,
+                    "internal": info.internal,
+                    "arguments": amqp_json::object(info.arguments.as_ref()),
+                }))
+            })
+            .collect(),
+        queues: kept
+            .map(|info| {
+                named(json!({
+                    "name": info.name(),
+                    "type": info.kind.name(),
+                    "durable": info.durable,
+                    "auto_delete": info.auto_delete,
+                    "arguments": amqp_json::object(info.arguments()),
+                }))
+            })
+            .collect(),
+        bindings: bindings
+            .map(|info| {
+                named(json!({
+                    "source": info.source,
+                    "destination": info.destination.name(),
+                    "destination_type": info.destination.kind(),
+                    "routing_key": info.routing_key,
+                    "arguments": amqp_json::object(info.arguments),
+                }))
+            })
+            .collect(),
+    }
+}
+
+/// The tag of what the directory is now; the answer if the caller has it already.
+fn unchanged(context: &Context<'_>, tag: &str) -> Option<Reply> {
+    let is_known = context.request.known_tag.as_deref() == Some(tag);
+    is_known.then(|| Reply::empty(304).with("etag", tag.to_owned()))
+}
+
+fn reply(context: &Context<'_>, body: Value, tag: String) -> Reply {
+    let mut reply = Reply::json(body).with("etag", tag);
+    if let Some(name) = context.query.get("download").filter(|name| !name.is_empty()) {
+        let name: String = name.chars().filter(|c| !c.is_control() && *c != '"').collect();
+        reply = reply.with("content-disposition", format!("attachment; filename=\"{name}\""));
+    }
+    reply
+}
+
+/// `GET /definitions`
+pub(crate) fn all(context: &Context<'_>) -> Result<Reply, Failure> {
+    let directory = context.directory();
+    let tag = format!("\"{}\"", directory.version());
+    if let Some(reply) = unchanged(context, &tag) {
+        return Ok(reply);
+    }
+    let accounts = directory.accounts();
+    let users = accounts.users().map(|user| {
+        json!({
+            "name": user.name,
+            "password_hash": user.password.to_base64(),
+            "hashing_algorithm": user.password.algorithm().name(),
+            "tags": user.tags,
+            "limits": super::limits::of_user(user),
+        })
+    });
+    let vhosts = accounts.vhosts().map(|vhost| {
+        json!({
+            "name": vhost.name,
+            "metadata": metadata(vhost),
+            "description": vhost.metadata.description,
+            "tags": vhost.metadata.tags,
+            "limits": super::limits::of_vhost(vhost),
+        })
+    });
+    let mut body = head(context, "cluster");
+    body["users"] = users.collect();
+    body["vhosts"] = vhosts.collect();
+    body["permissions"] = super::permissions::all(&directory).into();
+    body["topic_permissions"] = super::permissions::all_topic(&directory).into();
+    body["parameters"] = json!([]);
+    body["global_parameters"] = json!([]);
+    body["policies"] = json!([]);
+    let (mut exchanges, mut queues, mut bindings) = (Vec::new(), Vec::new(), Vec::new());
+    for vhost in accounts.vhosts() {
+        let objects = objects(&directory, vhost, true);
+        exchanges.extend(objects.exchanges);
+        queues.extend(objects.queues);
+        bindings.extend(objects.bindings);
+    }
+    (body["exchanges"], body["queues"], body["bindings"]) =
+        (exchanges.into(), queues.into(), bindings.into());
+    Ok(reply(context, body, tag))
+}
+
+/// `GET /definitions/{v}`
+pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
+    let directory = context.directory();
+    let id = context.vhost(&directory, context.name(0))?;
+    let vhost = directory.vhost_info(id).ok_or_else(Failure::not_found)?;
+    let tag = format!("\"{}\"", directory.version());
+    if let Some(reply) = unchanged(context, &tag) {
+        return Ok(reply);
+    }
+    let objects = objects(&directory, vhost, false);
+    let mut body = head(context, "single_virtual_host");
+    body["original_vhost_name"] = json!(vhost.name);
+    body["metadata"] = metadata(vhost);
+    body["description"] = json!(vhost.metadata.description);
+    body["default_queue_type"] =
+        json!(vhost.metadata.default_queue_type.map_or("classic", |kind| kind.name()));
+    body["limits"] = json!(super::limits::of_vhost(vhost));
+    body["parameters"] = json!([]);
+    body["policies"] = json!([]);
+    (body["exchanges"], body["queues"], body["bindings"]) =
+        (objects.exchanges.into(), objects.queues.into(), objects.bindings.into());
+    Ok(reply(context, body, tag))
+}
+
+/// The file in a body: the body itself, or the part of a form that is called `file`.
+fn file(body: &[u8]) -> Result<&str, Failure> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let text = std::str::from_utf8(body)
+        .map_err(|_| Failure::bad_request("the definitions are not UTF-8"))?;
+    let text = text.trim_start();
+    if !text.starts_with("--") {
+        return Ok(text);
+    }
+    // A form in parts: what stands between its braces is the only object in it.
+    let (start, end) = (text.find("\r\n\r\n{"), text.rfind('}'));
+    match (start, end) {
+        (Some(start), Some(end)) if start + 4 < end => Ok(&text[start + 4..=end]),
+        _ => Err(Failure::bad_request("the form has no part with definitions in JSON")),
+    }
+}
+
+/// Whether the queue or exchange that a request declares exists: then it stays as it is.
+fn is_declared(directory: &Directory, request: &Request) -> bool {
+    let found = |vhost: &VhostRef| match vhost {
+        VhostRef::Id(id) => Some(*id),
+        VhostRef::Name(name) => directory.vhost(name),
+    };
+    match request {
+        Request::DeclareQueue { vhost, name, .. } => {
+            found(vhost).is_some_and(|vhost| directory.queue(vhost, name).is_some())
+        }
+        Request::DeclareExchange { vhost, name, .. } => {
+            found(vhost).is_some_and(|vhost| directory.exchange(vhost, name).is_some())
+        }
+        _ => false,
+    }
+}
+
+fn carry_out(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
+    let importer = Importer {
+        shards: context.api.broker.shards(),
+        user: context.login.name().to_owned(),
+        vhost: vhost.unwrap_or("/").to_owned(),
+    };
+    let read = match vhost {
+        Some(_) => importer.read_for_vhost(file(&context.request.body)?),
+        None => importer.read(file(&context.request.body)?),
+    };
+    let definitions = read.map_err(|error| Failure::bad_request(error.to_string()))?;
+    let steps = {
+        let directory = context.directory();
+        let is_there = |request: &Request| is_declared(&directory, request);
+        let steps = definitions.requests.into_iter().filter(|step| !is_there(&step.request));
+        steps.map(|step| (step.path, step.request)).collect::<Vec<_>>()
+    };
+    let (paths, requests): (Vec<String>, Vec<Request>) = steps.into_iter().unzip();
+    let results = context.api.broker.change_all(requests).map_err(Failure::unavailable)?;
+    let mut refused: Vec<String> = paths
+        .iter()
+        .zip(results)
+        .filter_map(|(path, result)| {
+            result.err().map(|refusal| format!("{path}: {}", refusal.text))
+        })
+        .collect();
+    context.catch_up();
+    if refused.is_empty() {
+        return Ok(Reply::done());
+    }
+    let more = refused.len().saturating_sub(20);
+    refused.truncate(20);
+    if more > 0 {
+        refused.push(format!("and {more} more"));
+    }
+    Err(Failure::bad_request(format!("not everything could be applied: {}", refused.join("; "))))
+}
+
+/// `POST /definitions`
+pub(crate) fn import(context: &Context<'_>) -> Result<Reply, Failure> {
+    carry_out(context, None)
+}
+
+/// `POST /definitions/{v}`
+pub(crate) fn import_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
+    if context.directory().vhost(context.name(0)).is_none() {
+        return Err(Failure::not_found());
+    }
+    carry_out(context, Some(context.name(0)))
+}

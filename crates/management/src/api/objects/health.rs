@@ -1,0 +1,123 @@
+//! Checks for probes: 200 when all is well, 503 with what is not.
+
+use super::super::context::Context;
+use super::super::failure::Failure;
+use super::super::request::Reply;
+use serde_json::{Value, json};
+
+fn failed(mut body: Value, reason: impl Into<String>) -> Reply {
+    body["status"] = json!("failed");
+    body["reason"] = json!(reason.into());
+    Reply { status: 503, headers: Vec::new(), body: Some(body) }
+}
+
+/// Nothing can be wrong here on a single node.
+pub(crate) fn ok(_: &Context<'_>) -> Result<Reply, Failure> {
+    Ok(Reply::json(json!({"status": "ok"})))
+}
+
+/// The same, and why.
+pub(crate) fn single_node(_: &Context<'_>) -> Result<Reply, Failure> {
+    Ok(Reply::json(json!({"status": "ok", "reason": "single node cluster"})))
+}
+
+/// `GET /aliveness-test/{v}`
+pub(crate) fn aliveness(context: &Context<'_>) -> Result<Reply, Failure> {
+    let directory = context.directory();
+    context.vhost(&directory, context.name(0))?;
+    drop(directory);
+    node(context)
+}
+
+/// `GET /healthchecks/node`: every shard answers.
+pub(crate) fn node(context: &Context<'_>) -> Result<Reply, Failure> {
+    match context.api.broker.ask_all(&lepus_broker::Query::Alive) {
+        Ok(_) => Ok(Reply::json(json!({"status": "ok"}))),
+        Err(text) => Ok(failed(json!({}), text)),
+    }
+}
+
+/// `GET /health/checks/alarms`
+pub(crate) fn alarms(context: &Context<'_>) -> Result<Reply, Failure> {
+    let snapshot = context.api.broker.snapshot().map_err(Failure::unavailable)?;
+    let node = context.api.node_name();
+    let raised = [("memory", snapshot.memory_alarm()), ("disk", snapshot.disk_alarm())];
+    let raised = raised.into_iter().filter(|(_, is_raised)| *is_raised);
+    let rows: Vec<Value> =
+        raised.map(|(resource, _)| json!({"node": node, "resource": resource})).collect();
+    match rows.is_empty() {
+        true => Ok(Reply::json(json!({"status": "ok"}))),
+        false => Ok(failed(json!({"alarms": rows}), "There are alarms in effect in the cluster")),
+    }
+}
+
+/// `GET /health/checks/port-listener/{p}`
+pub(crate) fn port(context: &Context<'_>) -> Result<Reply, Failure> {
+    let wrong = |_| Failure::bad_request("Invalid port");
+    let port: u16 = context.name(0).parse().map_err(wrong)?;
+    let listeners = context.api.broker.listeners();
+    let mut ports: Vec<u16> = listeners.iter().map(|one| one.address.port()).collect();
+    if ports.contains(&port) {
+        return Ok(Reply::json(json!({"status": "ok", "port": port})));
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(failed(
+        json!({"missing": port, "ports": ports}),
+        format!("No active listener on port {port}"),
+    ))
+}
+
+/// The names of a protocol that are one.
+fn plain_name(protocol: &str) -> &str {
+    match protocol {
+        "amqp091" | "amqp0.9.1" | "amqp0-9-1" | "amqp-0-9-1" | "amqp1.0" | "amqp10" => "amqp",
+        "amqps" | "amqp/ssl" => "amqp/ssl",
+        "prometheus" => "http/prometheus",
+        other => other,
+    }
+}
+
+/// `GET /health/checks/protocol-listener/{a,b}`
+pub(crate) fn protocol(context: &Context<'_>) -> Result<Reply, Failure> {
+    let listeners = context.api.broker.listeners();
+    let mut protocols: Vec<&str> = listeners.iter().map(|one| one.protocol).collect();
+    protocols.sort_unstable();
+    protocols.dedup();
+    let wanted: Vec<String> = context.name(0).split(',').map(str::to_lowercase).collect();
+    let is_missing = |name: &&String| !protocols.contains(&plain_name(name));
+    let missing: Vec<&String> = wanted.iter().filter(is_missing).collect();
+    if missing.is_empty() {
+        return Ok(Reply::json(json!({"status": "ok", "protocols": wanted})));
+    }
+    let words: Vec<&str> = missing.iter().map(|word| word.as_str()).collect();
+    let reason = format!("No active listener for protocol(s) {}", words.join(", "));
+    Ok(failed(json!({"missing": missing, "protocols": protocols}), reason))
+}
+
+/// `GET /health/checks/certificate-expiration/{n}/{unit}`
+pub(crate) fn certificates(context: &Context<'_>) -> Result<Reply, Failure> {
+    let number = context.name(0).parse::<u64>();
+    let unit = ["days", "weeks", "months", "years"].contains(&context.name(1));
+    match (number, unit) {
+        (Ok(_), true) => Ok(Reply::json(json!({"status": "ok"}))),
+        (Err(_), _) => Err(Failure::bad_request("Invalid expiration")),
+        (_, false) => Err(Failure::bad_request(format!(
+            "Time unit not recognised. Use: days, weeks, months, years. Invalid: {}",
+            context.name(1)
+        ))),
+    }
+}
+
+/// Whether one more connection is taken.
+pub(crate) fn connections(context: &Context<'_>) -> Result<Reply, Failure> {
+    let snapshot = context.api.broker.snapshot().map_err(Failure::unavailable)?;
+    let (count, limit) = (snapshot.held(|h| h.connections), context.api.broker.connections_max());
+    let body = json!({"connections": count, "limit": limit});
+    if count < limit {
+        let mut body = body;
+        body["status"] = json!("ok");
+        return Ok(Reply::json(body));
+    }
+    Ok(failed(body, format!("{count} connections are open, as many as are allowed")))
+}

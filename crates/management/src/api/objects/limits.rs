@@ -1,0 +1,138 @@
+//! Limits of virtual hosts and users.
+
+use super::super::context::Context;
+use super::super::failure::Failure;
+use super::super::request::Reply;
+use lepus_broker::directory::{Request, User, UserLimits, VhostInfo, VhostLimits};
+use serde_json::{Map, Value, json};
+
+fn object(limits: [(&str, Option<i64>); 2]) -> Map<String, Value> {
+    let set = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), json!(limit?))));
+    set.collect()
+}
+
+/// The limits of a virtual host that are set.
+pub(crate) fn of_vhost(vhost: &VhostInfo) -> Map<String, Value> {
+    let limits = vhost.limits;
+    let number = |limit: Option<u64>| limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    object([
+        ("max-connections", number(limits.connections_max)),
+        ("max-queues", number(limits.queues_max)),
+    ])
+}
+
+/// The limits of a user that are set.
+pub(crate) fn of_user(user: &User) -> Map<String, Value> {
+    let limits = user.limits;
+    object([
+        ("max-connections", limits.connections_max.map(i64::from)),
+        ("max-channels", limits.channels_max.map(i64::from)),
+    ])
+}
+
+/// `GET /vhost-limits`
+pub(crate) fn vhosts(context: &Context<'_>) -> Result<Reply, Failure> {
+    let rows = {
+        let directory = context.directory();
+        let all = directory.accounts().vhosts().map(|vhost| (vhost, of_vhost(vhost)));
+        let set = all.filter(|(_, limits)| !limits.is_empty());
+        set.map(|(vhost, limits)| json!({"vhost": vhost.name, "value": limits})).collect()
+    };
+    context.list_rows(rows)
+}
+
+fn find_vhost(context: &Context<'_>) -> Result<VhostInfo, Failure> {
+    let directory = context.directory();
+    let vhost = directory.vhost(context.name(0)).and_then(|id| directory.vhost_info(id));
+    vhost.cloned().ok_or_else(Failure::not_found)
+}
+
+/// `GET /vhost-limits/{v}`
+pub(crate) fn vhost(context: &Context<'_>) -> Result<Reply, Failure> {
+    let vhost = find_vhost(context)?;
+    let limits = of_vhost(&vhost);
+    let rows = match limits.is_empty() {
+        true => Vec::new(),
+        false => vec![json!({"vhost": vhost.name, "value": limits})],
+    };
+    context.list_rows(rows)
+}
+
+/// The limit that a body sets; a negative one is none.
+fn value(context: &Context<'_>) -> Result<i64, Failure> {
+    context.fields()?.integer("value")?.ok_or_else(|| Failure::key_missing("value"))
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::bad_request(format!("Unrecognised limit: {name}"))
+}
+
+fn set_vhost(context: &Context<'_>, limit: Option<i64>) -> Result<Reply, Failure> {
+    let vhost = find_vhost(context)?;
+    let limit = limit.and_then(|limit| u64::try_from(limit).ok());
+    let limits = match context.name(1) {
+        "max-connections" => VhostLimits { connections_max: limit, ..vhost.limits },
+        "max-queues" => VhostLimits { queues_max: limit, ..vhost.limits },
+        other => return Err(unknown(other)),
+    };
+    context.administer(Request::SetVhostLimits { vhost: context.name(0).into(), limits })?;
+    Ok(Reply::done())
+}
+
+/// `PUT /vhost-limits/{v}/{l}`
+pub(crate) fn put_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
+    set_vhost(context, Some(value(context)?))
+}
+
+/// `DELETE /vhost-limits/{v}/{l}`
+pub(crate) fn delete_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
+    set_vhost(context, None)
+}
+
+/// `GET /user-limits`
+pub(crate) fn users(context: &Context<'_>) -> Result<Reply, Failure> {
+    let rows = {
+        let directory = context.directory();
+        let all = directory.accounts().users().map(|user| (user, of_user(user)));
+        let set = all.filter(|(_, limits)| !limits.is_empty());
+        set.map(|(user, limits)| json!({"user": user.name, "value": limits})).collect()
+    };
+    context.list_rows(rows)
+}
+
+fn find_user(context: &Context<'_>) -> Result<User, Failure> {
+    context.directory().user(context.name(0)).cloned().ok_or_else(Failure::not_found)
+}
+
+/// `GET /user-limits/{u}`
+pub(crate) fn user(context: &Context<'_>) -> Result<Reply, Failure> {
+    let user = find_user(context)?;
+    let limits = of_user(&user);
+    let rows = match limits.is_empty() {
+        true => Vec::new(),
+        false => vec![json!({"user": user.name, "value": limits})],
+    };
+    context.list_rows(rows)
+}
+
+fn set_user(context: &Context<'_>, limit: Option<i64>) -> Result<Reply, Failure> {
+    let user = find_user(context)?;
+    let limit = limit.and_then(|limit| u32::try_from(limit).ok());
+    let limits = match context.name(1) {
+        "max-connections" => UserLimits { connections_max: limit, ..user.limits },
+        "max-channels" => UserLimits { channels_max: limit, ..user.limits },
+        other => return Err(unknown(other)),
+    };
+    context.administer(Request::SetUserLimits { name: context.name(0).to_owned(), limits })?;
+    Ok(Reply::done())
+}
+
+/// `PUT /user-limits/{u}/{l}`
+pub(crate) fn put_user(context: &Context<'_>) -> Result<Reply, Failure> {
+    set_user(context, Some(value(context)?))
+}
+
+/// `DELETE /user-limits/{u}/{l}`
+pub(crate) fn delete_user(context: &Context<'_>) -> Result<Reply, Failure> {
+    set_user(context, None)
+}

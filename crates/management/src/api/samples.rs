@@ -1,0 +1,374 @@
+//! Figures over time: rates from samples a second apart, and a history of samples five seconds apart.
+//!
+//! Nothing is sampled before somebody asks, nor when nobody has asked for a while: idle brokers and queues that nobody
+//! looks at cost nothing.
+
+use super::Running;
+use super::context::Context;
+use super::failure::Failure;
+use crate::snapshot::Snapshot;
+use lepus_base::QueueId;
+use lepus_broker::counters::Counters;
+use lepus_broker::query::{PLACES_MAX, QueueFigures};
+use lepus_broker::{Answer, Query};
+use serde_json::{Map, Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Between two samples.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between two samples that are kept.
+const KEPT_MILLIS: u64 = 5_000;
+/// Samples that are kept: a little more than ten minutes.
+const KEPT_MAX: usize = 122;
+/// How long sampling goes on after the last request for figures.
+const USE_TIMEOUT: Duration = Duration::from_secs(600);
+/// The same for a queue.
+const QUEUE_USE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Queues that are sampled at most.
+const QUEUES_MAX: usize = 1_000;
+/// Samples that one request may ask for.
+const SAMPLES_MAX: u64 = 500;
+
+/// A counter's name in the API, and where it is counted.
+type Counter = (&'static str, fn(&Counters) -> u64);
+
+/// What is counted of messages, for all virtual hosts.
+pub(crate) const MESSAGES: [Counter; 12] = [
+    ("publish", |c| c.received),
+    ("confirm", |c| c.confirmed),
+    ("return_unroutable", |c| c.unroutable_returned),
+    ("drop_unroutable", |c| c.unroutable_dropped),
+    ("get", |c| c.got_manual_ack),
+    ("get_no_ack", |c| c.got_auto_ack),
+    ("get_empty", |c| c.got_empty),
+    ("deliver", |c| c.delivered_manual_ack),
+    ("deliver_no_ack", |c| c.delivered_auto_ack),
+    ("redeliver", |c| c.redelivered),
+    ("ack", |c| c.acknowledged),
+    ("deliver_get", |c| {
+        c.got_manual_ack + c.got_auto_ack + c.delivered_manual_ack + c.delivered_auto_ack
+    }),
+];
+/// What comes and goes.
+pub(crate) const CHURN: [Counter; 7] = [
+    ("connection_created", |c| c.connections_opened),
+    ("connection_closed", |c| c.connections_closed),
+    ("channel_created", |c| c.channels_opened),
+    ("channel_closed", |c| c.channels_closed),
+    ("queue_declared", |c| c.queues_declared),
+    ("queue_created", |c| c.queues_created),
+    ("queue_deleted", |c| c.queues_deleted),
+];
+/// Levels of the whole broker.
+pub(crate) const LEVELS: [&str; 3] = ["messages", "messages_ready", "messages_unacknowledged"];
+const ALL: usize = MESSAGES.len() + CHURN.len() + LEVELS.len();
+/// What is sampled of a queue: counters, then levels.
+pub(crate) const OF_QUEUE: [&str; 7] = [
+    "publish",
+    "deliver_get",
+    "redeliver",
+    "ack",
+    "messages",
+    "messages_ready",
+    "messages_unacknowledged",
+];
+/// How many of them are counters.
+pub(crate) const OF_QUEUE_COUNTED: usize = 4;
+
+/// The values of a queue in the order of [`OF_QUEUE`].
+pub(crate) fn of_queue(figures: &QueueFigures) -> [u64; OF_QUEUE.len()] {
+    let totals = figures.totals;
+    [
+        totals.published,
+        totals.delivered,
+        totals.redelivered,
+        totals.acknowledged,
+        figures.ready + figures.unacked,
+        figures.ready,
+        figures.unacked,
+    ]
+}
+
+/// The values of the whole broker: [`MESSAGES`], [`CHURN`], [`LEVELS`].
+fn of_all(snapshot: &Snapshot) -> [u64; ALL] {
+    let mut values = [0; ALL];
+    let counters = MESSAGES.iter().chain(&CHURN);
+    for (value, (_, counter)) in values.iter_mut().zip(counters) {
+        *value = snapshot.counted(*counter);
+    }
+    let (ready, unacked) = (snapshot.held(|h| h.ready), snapshot.held(|h| h.unacked));
+    values[ALL - LEVELS.len()..].copy_from_slice(&[ready + unacked, ready, unacked]);
+    values
+}
+
+/// Samples of the same values.
+#[derive(Clone, Debug)]
+pub(crate) struct Series<const N: usize> {
+    /// The last two, with milliseconds since 1970.
+    last: [Option<(u64, [u64; N])>; 2],
+    kept: VecDeque<(u64, [u64; N])>,
+}
+
+impl<const N: usize> Default for Series<N> {
+    fn default() -> Series<N> {
+        Series { last: [None; 2], kept: VecDeque::new() }
+    }
+}
+
+impl<const N: usize> Series<N> {
+    fn add(&mut self, millis: u64, values: [u64; N]) {
+        self.last = [self.last[1], Some((millis, values))];
+        if self.kept.back().is_none_or(|(kept, _)| millis >= kept + KEPT_MILLIS) {
+            self.kept.push_back((millis, values));
+            if self.kept.len() > KEPT_MAX {
+                self.kept.pop_front();
+            }
+        }
+    }
+
+    /// How much a value grew per second between the last two samples; negative for a level that fell.
+    pub(crate) fn rate(&self, place: usize) -> f64 {
+        let [Some((before, old)), Some((after, new))] = &self.last else { return 0.0 };
+        let seconds = after.saturating_sub(*before).max(1) as f64 / 1_000.0;
+        (new[place] as f64 - old[place] as f64) / seconds
+    }
+
+    /// The value as it was at a time, as far as samples were kept.
+    fn at(&self, place: usize, millis: u64) -> u64 {
+        let before = self.kept.iter().rev().find(|(kept, _)| *kept <= millis);
+        before.or_else(|| self.kept.front()).map_or(0, |(_, values)| values[place])
+    }
+
+    /// What stands under `k_details`: the rate, and the history that is asked for.
+    pub(crate) fn details(&self, place: usize, range: Option<Range>) -> Value {
+        let mut details = Map::new();
+        details.insert("rate".to_owned(), json!(self.rate(place)));
+        let newest = self.last[1].map(|(millis, _)| millis);
+        if let Some(range) = range
+            && let Some(newest) = newest
+        {
+            let end = newest / 1_000 * 1_000;
+            let steps = 0..=range.age / range.increment;
+            let samples: Vec<(u64, u64)> = steps
+                .map(|step| {
+                    let millis = end.saturating_sub(step * range.increment * 1_000);
+                    (self.at(place, millis), millis)
+                })
+                .collect();
+            let (first, last) = (samples.last().map_or(0, |s| s.0), samples[0].0);
+            let sum: u64 = samples.iter().map(|(value, _)| value).sum();
+            details.insert("avg".to_owned(), json!(sum as f64 / samples.len() as f64));
+            let grown = last as f64 - first as f64;
+            details.insert("avg_rate".to_owned(), json!(grown / range.age.max(1) as f64));
+            let rows =
+                samples.iter().map(|(value, millis)| json!({"sample": value, "timestamp": millis}));
+            details.insert("samples".to_owned(), rows.collect());
+        }
+        Value::Object(details)
+    }
+}
+
+/// Which history is asked for, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    age: u64,
+    increment: u64,
+}
+
+impl Range {
+    /// What the query asks for under these names: `lengths_age` and `lengths_incr` for `lengths`.
+    ///
+    /// # Errors
+    /// 400 for what are no numbers, and for too many samples.
+    pub(crate) fn read(context: &Context<'_>, name: &str) -> Result<Option<Range>, Failure> {
+        let part = |end: &str| context.query.get(&format!("{name}_{end}"));
+        let (Some(age), Some(increment)) = (part("age"), part("incr")) else { return Ok(None) };
+        match (age.parse(), increment.parse()) {
+            (Ok(age), Ok(increment)) if increment > 0 && age / increment <= SAMPLES_MAX => {
+                Ok(Some(Range { age, increment }))
+            }
+            _ => Err(Failure::new(
+                400,
+                "invalid_range_parameters",
+                format!(
+                    "{name}_age and {name}_incr are to be seconds, of {SAMPLES_MAX} samples at most"
+                ),
+            )),
+        }
+    }
+}
+
+/// A queue that somebody looked at.
+#[derive(Debug)]
+struct Watched {
+    series: Series<{ OF_QUEUE.len() }>,
+    used: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    used: Option<Instant>,
+    all: Series<ALL>,
+    queues: HashMap<QueueId, Watched>,
+}
+
+/// The samples.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    state: Mutex<State>,
+    /// Somebody asked after a while in which nobody had.
+    was_used: Condvar,
+}
+
+impl Samples {
+    /// Samples on a thread of its own, whenever somebody asks.
+    ///
+    /// # Errors
+    /// When the system has no thread.
+    pub(crate) fn start(broker: Arc<dyn Running>) -> io::Result<Arc<Samples>> {
+        let state = State { used: None, all: Series::default(), queues: HashMap::new() };
+        let samples = Arc::new(Samples { state: Mutex::new(state), was_used: Condvar::new() });
+        let own = Arc::clone(&samples);
+        std::thread::Builder::new().name("samples".to_owned()).spawn(move || {
+            let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
+            crate::machine::lower_priority();
+            loop {
+                own.wait_for_use();
+                own.sample(&*broker);
+                std::thread::sleep(INTERVAL);
+            }
+        })?;
+        Ok(samples)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for_use(&self) {
+        let mut state = self.lock();
+        while state.used.is_none_or(|used| used.elapsed() >= USE_TIMEOUT) {
+            // What was kept is old when somebody asks again.
+            (state.all, state.queues) = (Series::default(), HashMap::new());
+            state = self.was_used.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn sample(&self, broker: &dyn Running) {
+        let snapshot = broker.snapshot();
+        if let Ok(snapshot) = &snapshot {
+            self.lock().all.add(now_millis(), of_all(snapshot));
+        }
+        let ids: Vec<QueueId> = {
+            let mut state = self.lock();
+            state.queues.retain(|_, watched| watched.used.elapsed() < QUEUE_USE_TIMEOUT);
+            state.queues.keys().copied().collect()
+        };
+        for ids in ids.chunks(PLACES_MAX) {
+            let Ok(answers) = broker.ask_all(&Query::QueueFigures(ids.to_vec())) else { return };
+            let millis = now_millis();
+            let mut state = self.lock();
+            for answer in answers {
+                let Answer::QueueFigures(found) = answer else {
+                    unreachable!("a question for queues is answered with {answer:?}");
+                };
+                for figures in found {
+                    if let Some(watched) = state.queues.get_mut(&figures.id) {
+                        watched.series.add(millis, of_queue(&figures));
+                    }
+                }
+            }
+        }
+    }
+
+    fn note_use(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let was_used = state.used.replace(Instant::now());
+        if was_used.is_none_or(|used| used.elapsed() >= USE_TIMEOUT) {
+            self.was_used.notify_one();
+        }
+        state
+    }
+
+    /// The samples of the whole broker.
+    pub(crate) fn all(&self) -> Series<ALL> {
+        self.note_use().all.clone()
+    }
+
+    /// The samples of queues that are shown. From now on they are sampled, as long as there are few enough of them.
+    pub(crate) fn queues<T>(
+        &self,
+        ids: impl Iterator<Item = QueueId>,
+        mut tell: impl FnMut(QueueId, Option<&Series<{ OF_QUEUE.len() }>>) -> T,
+    ) -> Vec<T> {
+        let mut state = self.note_use();
+        let now = Instant::now();
+        ids.map(|id| {
+            let has_room = state.queues.len() < QUEUES_MAX;
+            if has_room || state.queues.contains_key(&id) {
+                let new = || Watched { series: Series::default(), used: now };
+                let watched = state.queues.entry(id).or_insert_with(new);
+                watched.used = now;
+                tell(id, Some(&watched.series))
+            } else {
+                tell(id, None)
+            }
+        })
+        .collect()
+    }
+
+    /// Forgets everything.
+    pub(crate) fn reset(&self) {
+        let mut state = self.lock();
+        (state.all, state.queues) = (Series::default(), HashMap::new());
+    }
+}
+
+/// Where a value of [`LEVELS`] stands in the series of the whole broker.
+pub(crate) fn level_place(level: usize) -> usize {
+    MESSAGES.len() + CHURN.len() + level
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_the_last_two_samples() {
+        let mut series = Series::<1>::default();
+        assert_eq!(series.rate(0), 0.0);
+        series.add(1_000, [50]);
+        assert_eq!(series.rate(0), 0.0);
+        series.add(2_000, [150]);
+        assert_eq!(series.rate(0), 100.0);
+        series.add(4_000, [150]);
+        assert_eq!(series.rate(0), 0.0);
+        series.add(5_000, [140]);
+        assert_eq!(series.rate(0), -10.0);
+    }
+
+    #[test]
+    fn a_history_has_as_many_samples_as_were_asked_for_the_newest_first() {
+        let mut series = Series::<1>::default();
+        for second in 0..=600 {
+            series.add(1_000_000 + second * 1_000, [second]);
+        }
+        let range = Range { age: 60, increment: 5 };
+        let details = series.details(0, Some(range));
+        let samples = details["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), 13);
+        assert_eq!(samples[0], json!({"sample": 600, "timestamp": 1_600_000}));
+        assert_eq!(samples[12], json!({"sample": 540, "timestamp": 1_540_000}));
+        assert_eq!(details["avg_rate"], json!(1.0));
+        assert_eq!(series.kept.len(), KEPT_MAX - 1);
+    }
+}

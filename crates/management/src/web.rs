@@ -1,0 +1,292 @@
+//! The management API over HTTP: reads requests, has them answered on threads that may block, writes the answers.
+//!
+//! Nobody makes it read much before the login is right: a body above [`FREE_BODY_BYTES_MAX`] is read for users only, a few
+//! of them at a time. Where the request comes from another web site it is refused unless that is allowed.
+
+use crate::api::{Api, Caller, Reply, Request};
+use crate::http::{self, Peer};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::Response;
+use serde_json::json;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How long a client may take to begin a request; connections are kept open between two of them.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a body that is read before anybody has logged in.
+const FREE_BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a file of definitions.
+const DEFINITIONS_BYTES_MAX: usize = 200 << 20;
+/// Larger bodies that are read and answered at a time.
+const LARGE_BODIES_MAX: usize = 2;
+/// Answers that are made at a time; others wait.
+const ANSWERS_MAX: usize = 8;
+/// How long a request waits for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How the API is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// What stands before `/api` in every path; empty for nothing.
+    pub path_prefix: String,
+    /// Bytes of a body, those of definitions left out.
+    pub body_bytes_max: usize,
+    /// Web sites whose scripts may use the API (`https://example.com`); `*` is all of them, without the browser's
+    /// credentials.
+    pub allowed_origins: Vec<String>,
+}
+
+/// What answers requests.
+struct Desk {
+    /// Set once the broker serves.
+    api: Arc<OnceLock<Arc<Api>>>,
+    settings: Settings,
+    answers: Semaphore,
+    large_bodies: Semaphore,
+}
+
+/// Serves `listeners` until the end of the program, on a thread of its own. Before `api` is set it says that the broker
+/// starts.
+///
+/// # Errors
+/// When the thread or its runtime cannot be started.
+pub fn start(
+    listeners: Vec<TcpListener>,
+    api: Arc<OnceLock<Arc<Api>>>,
+    settings: Settings,
+) -> std::io::Result<()> {
+    let desk = Desk {
+        api,
+        settings,
+        answers: Semaphore::new(ANSWERS_MAX),
+        large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+    };
+    let router = Router::new().fallback(handle).with_state(Arc::new(desk));
+    http::run("management", listeners, router, REQUEST_TIMEOUT)
+}
+
+async fn handle(State(desk): State<Arc<Desk>>, request: axum::extract::Request) -> Response {
+    let (head, body) = request.into_parts();
+    let origin = Origin::of(&desk.settings, &head.headers, &head.method);
+    let mut response = match origin {
+        Origin::Foreign => {
+            write(failure(403, "forbidden", "the request comes from another web site"))
+        }
+        _ => desk.answer(&head, body).await,
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::VARY, "accept-encoding, origin"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    origin.allow(headers, &head.headers);
+    response
+}
+
+impl Desk {
+    async fn answer(self: &Arc<Desk>, head: &axum::http::request::Parts, body: Body) -> Response {
+        let whole = head.uri.path();
+        let Some(path) = whole.strip_prefix(self.settings.path_prefix.as_str()) else {
+            return write(failure(404, "Object Not Found", "Not Found"));
+        };
+        if matches!(path, "" | "/") {
+            return text("lepus: the management API is below /api\n");
+        }
+        if path != "/api" && !path.starts_with("/api/") {
+            return write(failure(404, "Object Not Found", "Not Found"));
+        }
+        let Some(api) = self.api.get() else {
+            return write(failure(503, "service_unavailable", "the broker starts"));
+        };
+        let header = |name: &HeaderName| {
+            let value = head.headers.get(name).and_then(|value| value.to_str().ok());
+            value.map(str::to_owned)
+        };
+        let peer = head.extensions.get::<Peer>().map_or_else(nobody, |peer| peer.0);
+        let mut request = Request {
+            method: head.method.as_str().to_owned(),
+            path: path.to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            body: Vec::new(),
+            caller: Caller::Client { peer, authorization: header(&header::AUTHORIZATION) },
+            reason: header(&HeaderName::from_static("x-reason")),
+            vhost: header(&HeaderName::from_static("x-vhost")),
+            known_tag: header(&header::IF_NONE_MATCH),
+        };
+        let declared = head.headers.get(header::CONTENT_LENGTH);
+        let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        let has_body =
+            declared.unwrap_or(0) > 0 || head.headers.contains_key(header::TRANSFER_ENCODING);
+        let _large;
+        if has_body {
+            let most = match path.starts_with("/api/definitions") {
+                true => DEFINITIONS_BYTES_MAX,
+                false => self.settings.body_bytes_max,
+            };
+            if declared.is_some_and(|bytes| bytes > most) {
+                return write(too_large(most));
+            }
+            let is_large = declared.is_none_or(|bytes| bytes > FREE_BODY_BYTES_MAX);
+            if is_large {
+                let (api, caller) = (Arc::clone(api), request.caller.clone());
+                let checked = tokio::task::spawn_blocking(move || api.check_login(&caller)).await;
+                match checked {
+                    Ok(Ok(())) => {}
+                    Ok(Err(reply)) => return write(reply),
+                    Err(_) => return write(broken()),
+                }
+                match turn(&self.large_bodies).await {
+                    Ok(permit) => _large = permit,
+                    Err(reply) => return write(reply),
+                }
+            }
+            match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, most)).await {
+                Ok(Ok(bytes)) => request.body = bytes.into(),
+                Ok(Err(_)) => return write(too_large(most)),
+                Err(_) => {
+                    let seconds = BODY_TIMEOUT.as_secs();
+                    let reason = format!("the body did not come within {seconds} s");
+                    return write(failure(408, "timeout", &reason));
+                }
+            }
+        }
+        let _turn = match turn(&self.answers).await {
+            Ok(permit) => permit,
+            Err(reply) => return write(reply),
+        };
+        let api = Arc::clone(api);
+        let answered = tokio::task::spawn_blocking(move || {
+            let reply = api.answer(&request);
+            let body = reply.body.as_ref().map(|body| Bytes::from(body.to_string()));
+            (Reply { body: None, ..reply }, body)
+        });
+        match answered.await {
+            Ok((reply, body)) => write_parts(reply, body),
+            Err(_) => write(broken()),
+        }
+    }
+}
+
+/// A place among few.
+async fn turn(places: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, Reply> {
+    match tokio::time::timeout(TURN_TIMEOUT, places.acquire()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        _ => Err(failure(503, "service_unavailable", "too many requests at a time")
+            .with("retry-after", "1".to_owned())),
+    }
+}
+
+/// Stands for an address where there is none; nothing is permitted to it that is not to everybody.
+fn nobody() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+}
+
+fn failure(status: u16, error: &str, reason: &str) -> Reply {
+    let body = json!({"error": error, "reason": reason});
+    Reply { status, headers: Vec::new(), body: Some(body) }
+}
+
+fn too_large(most: usize) -> Reply {
+    let reason = format!("Exceeded HTTP request body size limit of {most} bytes");
+    failure(400, "bad_request", &reason)
+}
+
+fn broken() -> Reply {
+    failure(500, "internal_error", "the request could not be answered")
+}
+
+fn text(text: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+fn write(reply: Reply) -> Response {
+    let body = reply.body.as_ref().map(|body| Bytes::from(body.to_string()));
+    write_parts(reply, body)
+}
+
+fn write_parts(reply: Reply, body: Option<Bytes>) -> Response {
+    let mut response = Response::new(body.clone().map_or_else(Body::empty, Body::from));
+    *response.status_mut() =
+        StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if body.is_some() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    for (name, value) in reply.headers {
+        // A value that no header can hold is left out.
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    response
+}
+
+/// Where a request's script comes from.
+enum Origin {
+    /// From nowhere, or from here.
+    Own,
+    /// From a site that is allowed, and whether with the browser's credentials.
+    Allowed(HeaderValue, bool),
+    /// From another one, and it may change something.
+    Foreign,
+}
+
+impl Origin {
+    fn of(settings: &Settings, headers: &HeaderMap, method: &Method) -> Origin {
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let origin = text(header::ORIGIN);
+        let is_safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_foreign_site = matches!(
+            text(HeaderName::from_static("sec-fetch-site")),
+            Some("cross-site" | "same-site")
+        );
+        let Some(origin) = origin else {
+            return if is_foreign_site && !is_safe { Origin::Foreign } else { Origin::Own };
+        };
+        let host = origin.split_once("://").map(|(_, host)| host);
+        if host.is_some() && host == text(header::HOST) && !is_foreign_site {
+            return Origin::Own;
+        }
+        let is_listed =
+            origin != "null" && settings.allowed_origins.iter().any(|one| one == origin);
+        let is_any = origin != "null" && settings.allowed_origins.iter().any(|one| one == "*");
+        match HeaderValue::from_str(origin) {
+            Ok(value) if is_listed || is_any => Origin::Allowed(value, is_listed),
+            _ if is_safe => Origin::Own,
+            _ => Origin::Foreign,
+        }
+    }
+
+    fn allow(&self, answer: &mut HeaderMap, request: &HeaderMap) {
+        let Origin::Allowed(origin, has_credentials) = self else { return };
+        answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        if *has_credentials {
+            let yes = HeaderValue::from_static("true");
+            answer.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, yes);
+        }
+        if let Some(allowed) = answer.get(header::ALLOW).cloned() {
+            answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, allowed);
+            answer.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("1800"));
+            if let Some(asked) = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+                answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+            }
+        }
+    }
+}

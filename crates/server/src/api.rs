@@ -1,0 +1,142 @@
+//! The running broker as the management API sees it.
+
+use crate::config::Config;
+use crate::control;
+use crate::figures::Figures;
+use crate::log::{Level, Log};
+use crate::random;
+use lepus_base::ShardId;
+use lepus_broker::directory::Request;
+use lepus_broker::refusal::Refusal;
+use lepus_broker::{Answer, Query};
+use lepus_management::api::{Done, Listener, Running};
+use lepus_management::snapshot::{Node, Snapshot};
+use lepus_shard::{Inside, PeerInfo};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a change of the directory may take before whoever asked is told that it is unsure.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Changes that are on their way to shard 0 at a time.
+const CHANGES_MAX: usize = 1_000;
+
+/// The broker.
+pub struct RunningBroker {
+    /// Asks its shards.
+    pub figures: Arc<Figures>,
+    /// Connects to it.
+    pub inside: Inside,
+    /// Where it listens.
+    pub listeners: Vec<Listener>,
+    /// What was set.
+    pub config: Arc<Config>,
+    /// Where its data is.
+    pub data_dir: PathBuf,
+    /// Where changes are told.
+    pub log: Log,
+}
+
+impl fmt::Debug for RunningBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningBroker").field("listeners", &self.listeners).finish_non_exhaustive()
+    }
+}
+
+impl Running for RunningBroker {
+    fn shards(&self) -> u16 {
+        self.figures.commands.shards()
+    }
+
+    fn ask(&self, shard: ShardId, query: Query) -> Result<Answer, String> {
+        match query {
+            // It waits for a disk.
+            change @ Query::Change(_) => {
+                let answer = self.figures.commands.wait(shard, change, CHANGE_TIMEOUT);
+                answer.map_err(|error| format!("{error}; the change may still be carried out"))
+            }
+            query => self.figures.ask_one(shard, query),
+        }
+    }
+
+    fn ask_all(&self, query: &Query) -> Result<Vec<Answer>, String> {
+        self.figures.ask_all(query)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, String> {
+        self.figures.collect()
+    }
+
+    fn change_all(&self, requests: Vec<Request>) -> Result<Vec<Result<(), Refusal>>, String> {
+        let mut results = Vec::with_capacity(requests.len());
+        let mut waiting = VecDeque::new();
+        let mut requests = requests.into_iter();
+        loop {
+            while waiting.len() < CHANGES_MAX
+                && let Some(request) = requests.next()
+            {
+                let begun = self.figures.commands.begin(ShardId(0), Query::Change(request));
+                waiting.push_back(begun.map_err(|stopped| stopped.to_string())?);
+            }
+            let Some(answer) = waiting.pop_front() else { return Ok(results) };
+            match answer.recv_timeout(CHANGE_TIMEOUT) {
+                Ok(Answer::Changed(result)) => results.push(result),
+                Ok(other) => unreachable!("a change is answered with {other:?}"),
+                Err(_) => {
+                    let count = results.len();
+                    return Err(format!(
+                        "shard 0 does not answer: {count} changes are carried out, others may be"
+                    ));
+                }
+            }
+        }
+    }
+
+    fn node(&self) -> &Node {
+        &self.figures.node
+    }
+
+    fn data_dir(&self) -> String {
+        self.data_dir.display().to_string()
+    }
+
+    fn connections_max(&self) -> u64 {
+        self.config.connections_max
+    }
+
+    fn connect(&self, user: &str, peer: SocketAddr) -> io::Result<UnixStream> {
+        let listening = self.listeners.iter().find(|one| one.protocol.starts_with("amqp"));
+        self.inside.connect(PeerInfo {
+            address: peer,
+            local_address: listening.map_or(peer, |listener| listener.address),
+            tls: None,
+            login_name: Some(user.to_owned()),
+        })
+    }
+
+    fn random(&self) -> Result<[u8; 16], String> {
+        random::bytes().map_err(random::unavailable)
+    }
+
+    fn listeners(&self) -> Vec<Listener> {
+        self.listeners.clone()
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        self.config.values().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn note(&self, done: &Done<'_>) {
+        let level = if done.status < 400 { Level::Info } else { Level::Warning };
+        let from = done.peer.map_or_else(|| "control socket".to_owned(), |peer| peer.to_string());
+        let path = control::without_secrets(done.path);
+        let fields = vec![("user", done.user.to_owned()), ("from", from)];
+        let text = format!("{} {path}: {}", done.method, done.status);
+        self.log.write(level, "management", text, fields);
+    }
+}
