@@ -33,4 +33,4 @@ pub use queue::{
     Recorder, Sink, SubscribeError, Totals,
 };
 pub use replay::Replay;
-pub use settings::{Overflow, QueueKind, QueueSettings, TIMER_MILLIS_MAX};
+pub use settings::{Overflow, PolicySettings, QueueKind, QueueSettings, TIMER_MILLIS_MAX};

@@ -2,6 +2,7 @@
 
 mod check;
 mod kind;
+mod policy;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -13,6 +14,7 @@ use lepus_amqp::table::{Table, Value};
 use crate::refusal::{Refusal, RefusalKind};
 
 pub use kind::QueueKind;
+pub use policy::PolicySettings;
 
 /// The longest time that a timer argument or a message's `expiration` may name, in milliseconds: ten
 /// years.

@@ -31,12 +31,16 @@ pub(super) struct Kind {
     module: &'static str,
     /// Known arguments of other kinds, without meaning for this one.
     pub(super) foreign_arguments: &'static [&'static str],
+    /// Keys of policies that it does not know: a policy with one of them is not for queues of this kind.
+    foreign_policy_keys: &'static [&'static str],
     /// Checks the values of arguments that only this kind has and that settings do not keep.
     check_own_arguments: fn(&Arguments<'_>) -> Result<(), Refusal>,
     /// The first property of a declaration that it may not have.
     forbidden: fn(Declared) -> Option<&'static str>,
     /// What becomes of a rule for what is too much.
     overflow: fn(Overflow) -> Overflow,
+    /// Whether what a policy says of what is too much counts more than the argument.
+    policy_rules_overflow: bool,
     /// Whether messages may have priorities.
     has_priorities: bool,
     /// Whether dead letters may wait until a queue takes them.
@@ -147,6 +151,12 @@ impl QueueKind {
         self.traits().deletes_on_condition
     }
 
+    /// Whether a policy with this key may be for queues of this kind.
+    #[must_use]
+    pub fn knows_policy_key(self, key: &str) -> bool {
+        !self.traits().foreign_policy_keys.contains(&key)
+    }
+
     /// Whether a queue with these settings answers `basic.get`.
     #[must_use]
     pub fn serves_get(self, settings: &QueueSettings) -> bool {
@@ -158,6 +168,11 @@ impl Kind {
     /// The rule for what is too much, as this kind knows it.
     pub(super) fn overflow(&self, asked: Overflow) -> Overflow {
         (self.overflow)(asked)
+    }
+
+    /// Whether what a policy says of what is too much counts more than the argument.
+    pub(super) fn policy_rules_overflow(&self) -> bool {
+        self.policy_rules_overflow
     }
 
     /// Whether messages may have priorities.
