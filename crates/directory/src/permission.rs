@@ -1,18 +1,23 @@
 //! Who may do what: patterns over the names of queues and exchanges, and over routing keys.
 
 mod expression;
+mod look_around;
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt;
+use look_around::LookAround;
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Longest pattern in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
 /// Memory that one compiled pattern may take.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
+
+/// Memory that a pattern of the usual kind takes when compiled, about.
+const COMPILED_BYTES: usize = 4 << 10;
 
 /// The name under which the default exchange is checked.
 pub const DEFAULT_EXCHANGE_NAME: &str = "amq.default";
@@ -79,6 +84,7 @@ enum Matcher {
     /// This name alone.
     Exact(Box<str>),
     Expression(Box<Regex>),
+    LookAround(Box<LookAround>),
 }
 
 impl Matcher {
@@ -94,6 +100,20 @@ impl Matcher {
             return literal(text).map(Matcher::Exact);
         }
         literal(anchored.strip_suffix(".*").unwrap_or(anchored)).map(Matcher::Prefix)
+    }
+
+    /// The matcher of an expression that needs an engine.
+    fn compiled(translation: &expression::Translation) -> Result<Matcher, String> {
+        let expression = &translation.expression;
+        if translation.looks_around {
+            return Ok(Matcher::LookAround(Box::new(LookAround::new(expression)?)));
+        }
+        let regex = RegexBuilder::new(expression)
+            .unicode(false)
+            .size_limit(COMPILED_BYTES_MAX)
+            .nest_limit(100)
+            .build();
+        Ok(Matcher::Expression(Box::new(regex.map_err(|error| error.to_string())?)))
     }
 }
 
@@ -118,7 +138,8 @@ fn literal(expression: &str) -> Option<Box<str>> {
 /// A regular expression that is searched for anywhere in the bytes of a name. The empty one matches
 /// nothing. Classes such as `\d` and `\w` know ASCII only.
 ///
-/// Look-around and back references, which need unbounded time, are refused.
+/// Look-around is searched for in a bounded number of steps; a name that takes more is not matched. Back references,
+/// which need unbounded time, are refused.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Box<str>,
@@ -147,14 +168,7 @@ impl Pattern {
         }
         let matcher = match Matcher::plain(&expression) {
             Some(matcher) => matcher,
-            None => Matcher::Expression(Box::new(
-                RegexBuilder::new(&expression::translate(&expression)?)
-                    .unicode(false)
-                    .size_limit(COMPILED_BYTES_MAX)
-                    .nest_limit(100)
-                    .build()
-                    .map_err(|error| error.to_string())?,
-            )),
+            None => Matcher::compiled(&expression::translate(&expression)?)?,
         };
         Ok(Pattern { text: text.into(), matcher })
     }
@@ -179,7 +193,27 @@ impl Pattern {
             Matcher::Prefix(prefix) => name.starts_with(&**prefix),
             Matcher::Exact(exact) => name == &**exact,
             Matcher::Expression(regex) => regex.is_match(name.as_bytes()),
+            Matcher::LookAround(expression) => expression.is_match(name.as_bytes()),
         }
+    }
+
+    /// What it costs to match a name, in comparisons of names, about.
+    pub(crate) fn cost(&self) -> usize {
+        match &self.matcher {
+            Matcher::Expression(_) => 4,
+            Matcher::LookAround(_) => 64,
+            _ => 1,
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let compiled = match &self.matcher {
+            Matcher::Expression(_) | Matcher::LookAround(_) => COMPILED_BYTES,
+            Matcher::Prefix(text) | Matcher::Exact(text) => text.len(),
+            Matcher::Nothing | Matcher::Everything => 0,
+        };
+        self.text.len() + compiled
     }
 }
 
@@ -331,12 +365,51 @@ mod tests {
 
     #[test]
     fn patterns_that_cost_too_much_are_refused() {
-        for text in ["(", "(?=a)", "\\1", "(\\w{100}){1000}"] {
+        for text in ["(", "\\1", "(\\w{100}){1000}", "(?!(\\w{100}){1000})"] {
             assert!(Pattern::new(text).is_err(), "{text}");
         }
         assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX)).is_ok());
         assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
         assert!(Pattern::new(&"(".repeat(2000)).is_err());
+    }
+
+    #[test]
+    fn patterns_may_look_around() {
+        let cases: [(&str, &[&str], &[&str]); 16] = [
+            ("^(?!amq\\.).*", &["orders", "", "a.amq.b"], &["amq.gen-1", "amq."]),
+            ("^(?!amq\\.)(?!.*\\.dlq$).+", &["orders"], &["amq.x", "orders.dlq", ""]),
+            ("^(?!(?:amq|sys)\\.).*$", &["a"], &["amq.a", "sys.a"]),
+            ("^((?!dlq).)*$", &["orders", ""], &["a.dlq", "dlq", "a dlq b"]),
+            ("^(?=.*eu)(?=.*v2).*$", &["eu.v2", "v2.eu"], &["eu", "v2"]),
+            ("^.*(?<!\\.dlq)$", &["orders", "dlq"], &["orders.dlq"]),
+            ("(?<=a)b", &["ab"], &["b", "cb"]),
+            ("(?!amq)", &["amq", ""], &[]),
+            ("(?i)^(?!AMQ\\.).*", &["b"], &["amq.x", "Amq.x"]),
+            ("^(a|(?!b)).$", &["ac", "c"], &["b", "bc"]),
+            ("^(?!a(?!b)).*", &["abc", "b"], &["ac", "a"]),
+            ("^(?!\\w+$).*", &["a b"], &["ab"]),
+            // What RabbitMQ may take for a letter is one where that rules a match out, and no other where it does not.
+            ("^(?!\\w)..$", &["--"], &["\u{e4}"]),
+            ("^(?!x$).*", &["xy"], &["x", "x\n"]),
+            ("^(?!x\\Z).*", &["xy"], &["x", "x\n"]),
+            ("^(?![^\\W]).*", &["-"], &["a", "\u{e4}"]),
+        ];
+        for (text, taken, refused) in cases {
+            let pattern = Pattern::new(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(matches!(pattern.matcher, Matcher::LookAround(_)), "{text}");
+            taken.iter().for_each(|name| assert!(pattern.matches(name), "{text} on {name:?}"));
+            refused.iter().for_each(|name| assert!(!pattern.matches(name), "{text} on {name:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_named() {
+        let refusal = |text: &str| Pattern::new(text).unwrap_err();
+        assert_eq!(refusal("(?>a)"), "atomic groups (?>…) are not supported");
+        assert_eq!(refusal("(?(1)a)"), "conditions (?(…)…) are not supported");
+        assert_eq!(refusal("(?!a)b++"), "possessive repetitions are not supported");
+        assert_eq!(refusal("(a)\\1"), "\\1 is not supported");
+        assert_eq!(refusal("(?x)(?!a)"), "look-around together with the flag x is not supported");
     }
 
     #[test]

@@ -3,11 +3,16 @@
 //!
 //! RabbitMQ compares bytes, not characters, and knows no classes of Unicode. A brace that is no
 //! repetition is text. A bracket that opens within a class is text, and no operator stands there.
-//! What the engine cannot do (look-around, back references, atomic groups, possessive repetitions)
-//! is refused, as is what would mean something else here.
+//! What no engine here can do (back references, atomic groups, possessive repetitions) is refused, as is what would
+//! mean something else here. Groups that look around get a name each, which the engine for them knows.
+//!
+//! Where what is found rules a match out, a part that is narrower would make the whole wider: there the wider meaning
+//! is taken of what is not certain.
 
+use super::look_around::Side;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::Write;
 
 /// Letters of Latin 1: whether `\w` takes them depends on where RabbitMQ runs.
@@ -68,9 +73,10 @@ impl Class {
         self.possible.add(|byte| (first..=last).contains(&byte));
     }
 
-    /// Writes the class. The complement is left to the engine, which knows about case.
-    fn write(&self, is_complement: bool, out: &mut String) {
-        let members = if is_complement { self.possible } else { self.sure };
+    /// Writes the class. The complement is left to the engine, which knows about case. What it may take counts where
+    /// the meaning `is_wide`.
+    fn write(&self, is_complement: bool, is_wide: bool, out: &mut String) {
+        let members = if is_complement == is_wide { self.sure } else { self.possible };
         let sign = match (is_complement, members.0.contains(&true)) {
             (true, true) => "^",
             (false, true) => "",
@@ -160,18 +166,39 @@ enum Escape {
     Kind(Kind, bool),
     /// A place between bytes, by the engine's letter.
     Place(char),
+    /// The end, a line feed there left out.
+    End,
     /// What follows is text.
     Quote,
 }
 
-/// The engine's form of an expression.
+/// An expression in the form of the engines here.
+pub(super) struct Translation {
+    /// The expression.
+    pub(super) expression: String,
+    /// Whether it has groups that look around.
+    pub(super) looks_around: bool,
+}
+
+/// The engines' form of an expression.
 ///
 /// # Errors
 /// In words, where it cannot be had with the same meaning.
-pub(super) fn translate(text: &str) -> Result<String, String> {
-    let mut reader = Reader { rest: text.as_bytes(), out: String::with_capacity(text.len() + 8) };
+pub(super) fn translate(text: &str) -> Result<Translation, String> {
+    let mut reader = Reader {
+        rest: text.as_bytes(),
+        out: String::with_capacity(text.len() + 8),
+        groups: Vec::new(),
+        looks: 0,
+        has_comments: false,
+    };
     while let Some(byte) = reader.next() {
         match byte {
+            b'$' if reader.is_wide() => reader.wide_end("$"),
+            b')' => {
+                reader.groups.pop();
+                reader.out.push(')');
+            }
             b'\\' => reader.escape()?,
             b'[' => reader.class()?,
             b'(' => reader.group()?,
@@ -186,18 +213,29 @@ pub(super) fn translate(text: &str) -> Result<String, String> {
                 }
                 None => reader.literal(b'{'),
             },
-            b'.' | b'|' | b'^' | b'$' | b')' | b' ' | b'#' | b'\t' | b'\n' | b'\r' => {
+            b'.' | b'|' | b'^' | b'$' | b' ' | b'#' | b'\t' | b'\n' | b'\r' => {
                 reader.out.push(char::from(byte));
             }
             _ => reader.literal(byte),
         }
     }
-    Ok(reader.out)
+    let looks_around = reader.looks > 0;
+    if looks_around && reader.has_comments {
+        // Where a group ends could not be told.
+        return Err("look-around together with the flag x is not supported".into());
+    }
+    Ok(Translation { expression: reader.out, looks_around })
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
     out: String,
+    /// Of the groups that are open, which rule a match out.
+    groups: Vec<bool>,
+    /// Groups that look around.
+    looks: usize,
+    /// Some flag lets spaces and comments stand anywhere.
+    has_comments: bool,
 }
 
 impl Reader<'_> {
@@ -225,6 +263,18 @@ impl Reader<'_> {
         } else {
             let _ = write!(self.out, "\\x{byte:02x}");
         }
+    }
+
+    /// Whether the wider meaning is the safe one: an odd number of open groups rules a match out.
+    fn is_wide(&self) -> bool {
+        self.groups.iter().filter(|rules_out| **rules_out).count() % 2 == 1
+    }
+
+    /// The end of the name, and the place before a line feed there.
+    fn wide_end(&mut self, end: &str) {
+        self.looks += 1;
+        let name = Side::Ahead.group_name(self.looks);
+        let _ = write!(self.out, "(?P<{name}>\\n?{end})");
     }
 
     /// What may follow a repetition.
@@ -257,13 +307,15 @@ impl Reader<'_> {
     fn escape(&mut self) -> Result<(), String> {
         match self.escaped(false)? {
             Escape::Byte(byte) => self.literal(byte),
+            Escape::End if self.is_wide() => self.wide_end("\\z"),
+            Escape::End => self.out.push_str("\\z"),
             Escape::Place(letter) => {
                 let _ = write!(self.out, "\\{letter}");
             }
             Escape::Kind(kind, is_other) => {
                 let mut class = Class::new();
                 class.add(kind, false);
-                class.write(is_other, &mut self.out);
+                class.write(is_other, self.is_wide(), &mut self.out);
             }
             Escape::Quote => {
                 let quoted = self.rest;
@@ -290,7 +342,7 @@ impl Reader<'_> {
             b'b' if in_class => Escape::Byte(8),
             b'b' | b'B' | b'A' | b'z' if !in_class => Escape::Place(char::from(byte)),
             // A line feed at the end may stand behind it there; here it may not.
-            b'Z' if !in_class => Escape::Place('z'),
+            b'Z' if !in_class => Escape::End,
             b'Q' if !in_class => Escape::Quote,
             b'a' => Escape::Byte(7),
             b'e' => Escape::Byte(27),
@@ -330,8 +382,16 @@ impl Reader<'_> {
         if self.peek() == Some(b'*') {
             return Err("(* is not supported".into());
         }
+        if let Some(side) = Side::of(self.rest) {
+            self.rest = &self.rest[side.sign().len()..];
+            self.groups.push(side.is_negative());
+            self.looks += 1;
+            let _ = write!(self.out, "(?P<{}>", side.group_name(self.looks));
+            return Ok(());
+        }
         self.out.push('(');
         if self.peek() != Some(b'?') {
+            self.groups.push(false);
             return Ok(());
         }
         let body = &self.rest[1..];
@@ -340,6 +400,7 @@ impl Reader<'_> {
         if body.starts_with(b"#") {
             self.out.pop();
             self.up_to(b")").ok_or("a comment has no end")?;
+            return Ok(());
         } else if named.is_some_and(is_name) {
             self.out.push('?');
             self.rest = body;
@@ -353,8 +414,9 @@ impl Reader<'_> {
             let is_flag = |byte: &u8| b"imsxU-".contains(byte);
             let length = body.iter().take_while(|byte| is_flag(byte)).count();
             if !matches!(body.get(length), Some(b':' | b')')) {
-                return Err("of groups, (…), (?:…), (?<name>…) and flags are supported".into());
+                return Err(unsupported_group(body));
             }
+            self.has_comments |= body[..length].contains(&b'x');
             self.out.push('?');
             self.out.extend(body[..length].iter().map(|byte| char::from(*byte)));
             self.rest = &body[length..];
@@ -363,6 +425,7 @@ impl Reader<'_> {
                 self.out.push(':');
             }
         }
+        self.groups.push(false);
         Ok(())
     }
 
@@ -390,14 +453,16 @@ impl Reader<'_> {
                         class.add(kind, is_other);
                         continue;
                     }
-                    Escape::Place(_) | Escape::Quote => return Err("\\ within a class".into()),
+                    Escape::Place(_) | Escape::End | Escape::Quote => {
+                        return Err("\\ within a class".into());
+                    }
                 },
                 _ => byte,
             };
             let last = self.range_end(first)?;
             class.add_range(first, last);
         }
-        class.write(is_complement, &mut self.out);
+        class.write(is_complement, self.is_wide(), &mut self.out);
         Ok(())
     }
 
@@ -447,13 +512,28 @@ impl Reader<'_> {
     }
 }
 
+/// What a group is called that is none of those here, by its text behind the question mark.
+fn unsupported_group(body: &[u8]) -> String {
+    let what = match body {
+        [b'>', ..] => "atomic groups (?>…) are",
+        [b'|', ..] => "groups that reset numbers (?|…) are",
+        [b'(', ..] => "conditions (?(…)…) are",
+        [b'&' | b'R' | b'0'..=b'9', ..] | [b'P', b'>', ..] => "calls of groups are",
+        [b'P', b'=', ..] => "back references (?P=…) are",
+        _ => return "of groups, (…), (?:…), (?<name>…), (?=…), (?!…), (?<=…), (?<!…) and flags are supported".into(),
+    };
+    format!("{what} not supported")
+}
+
 #[cfg(test)]
 mod tests {
     use super::translate;
     use regex::bytes::RegexBuilder;
 
     fn finds(pattern: &str, name: &str) -> bool {
-        let expression = translate(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+        let found = translate(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+        assert!(!found.looks_around);
+        let expression = found.expression;
         let regex = RegexBuilder::new(&expression).unicode(false).build();
         regex.unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(name.as_bytes())
     }
@@ -509,8 +589,6 @@ mod tests {
             "a++",
             "a*+",
             "a{2}+",
-            "(?=a)",
-            "(?<!a)",
             "(?>a)",
             "\\1",
             "(?u)a",
