@@ -80,7 +80,7 @@ impl ConnectionCounts {
             self.surplus.iter().filter(|one| is_meant(one)).count() as u64
         };
         let info = directory.vhost_info(vhost)?;
-        if let Some(limit) = info.limits.connections_max {
+        if let Some(limit) = info.limits.connections() {
             let left = self.of_vhost(vhost).saturating_sub(surplus(&|one| one.vhost == vhost));
             if left + more > limit {
                 return Some(format!(
@@ -90,7 +90,7 @@ impl ConnectionCounts {
                 ));
             }
         }
-        let limit = u64::from(directory.user(user)?.limits.connections_max?);
+        let limit = directory.user(user)?.limits.connections()?;
         let left = self.of_user(user).saturating_sub(surplus(&|one| *one.user == *user));
         (left + more > limit).then(|| {
             format!(

@@ -99,11 +99,11 @@ impl UserChannels {
         connection: &Connection,
     ) -> Option<String> {
         let user = &*connection.user;
-        let limit = directory.user(user)?.limits.channels_max?;
+        let limit = directory.user(user)?.limits.channels()?;
         // Of this connection those count that are open now.
         let open =
             self.of(user) + connection.channels.len() as u64 - connection.counted_channels as u64;
-        (open >= u64::from(limit)).then(|| {
+        (open >= limit).then(|| {
             format!(
                 "number of channels opened for user '{user}' has reached the maximum allowed user \
                  limit of ({limit})"

@@ -14,7 +14,7 @@ use lepus_sim::{Client, Options, World};
 use crate::stage::everywhere;
 use crate::wire;
 
-fn limit_channels(world: &World, channels_max: Option<u32>) {
+fn limit_channels(world: &World, channels_max: Option<i64>) {
     let limits = UserLimits { channels_max, ..UserLimits::default() };
     world.request(Request::SetUserLimits { name: "ann".into(), limits }).unwrap();
 }

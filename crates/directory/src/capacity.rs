@@ -2,6 +2,8 @@
 
 use crate::accounts::Accounts;
 use crate::change::Change;
+use crate::parameters::Parameters;
+use crate::policies::Policies;
 use crate::size::{arguments_of, kind_of};
 use crate::topology::Topology;
 use alloc::format;
@@ -29,6 +31,14 @@ pub struct Capacity {
     pub arguments_bytes_max: u64,
     /// Bytes of all arguments in one virtual host.
     pub vhost_arguments_bytes_max: u64,
+    /// Policies and operator policies.
+    pub policies_max: u64,
+    /// Policies and operator policies of one virtual host.
+    pub vhost_policies_max: u64,
+    /// Parameters, those of the whole broker included.
+    pub parameters_max: u64,
+    /// Bytes of the JSON text of one parameter.
+    pub parameter_bytes_max: u64,
 }
 
 impl Default for Capacity {
@@ -40,6 +50,10 @@ impl Default for Capacity {
             binding_arguments_max: 256,
             arguments_bytes_max: 16 << 10,
             vhost_arguments_bytes_max: 256 << 20,
+            policies_max: 10_000,
+            vhost_policies_max: 1_000,
+            parameters_max: 10_000,
+            parameter_bytes_max: 64 << 10,
         }
     }
 }
@@ -50,6 +64,8 @@ struct Reserved {
     queues: u64,
     exchanges: u64,
     bindings: u64,
+    policies: u64,
+    parameters: u64,
 }
 
 impl Reserved {
@@ -59,6 +75,10 @@ impl Reserved {
             Change::QueueDeclared(_) => Some(&mut self.queues),
             Change::ExchangeDeclared(_) => Some(&mut self.exchanges),
             Change::Bound(_) => Some(&mut self.bindings),
+            Change::PolicySet { .. } => Some(&mut self.policies),
+            Change::ParameterSet { .. } | Change::GlobalParameterSet { .. } => {
+                Some(&mut self.parameters)
+            }
             _ => None,
         }
     }
@@ -154,6 +174,61 @@ impl Budget {
             ));
         }
         Ok(())
+    }
+
+    /// Whether one more policy or parameter may be there, of its size. One that takes the place of another counts as
+    /// one more only while it is not applied.
+    ///
+    /// # Errors
+    /// 406 with the limit.
+    pub(crate) fn check_settings(
+        &self,
+        change: &Change,
+        policies: &Policies,
+        parameters: &Parameters,
+    ) -> Result<(), Refusal> {
+        let refuse = |text| Err(Refusal::new(RefusalKind::PreconditionFailed, text));
+        let (what, is_new, bytes, bytes_max, counts) = match change {
+            Change::PolicySet { vhost, scope, policy } => {
+                let reserved = self.reserved.policies;
+                let all = (policies.len() as u64 + reserved, self.capacity.policies_max);
+                let own = policies.len_in(*vhost) as u64 + reserved;
+                (
+                    format!("set {} '{}'", scope.name(), policy.name()),
+                    policies.find(*vhost, *scope, policy.name()).is_none(),
+                    policy.definition().bytes().len(),
+                    self.capacity.arguments_bytes_max,
+                    [all, (own, self.capacity.vhost_policies_max)],
+                )
+            }
+            Change::ParameterSet { name, value, .. }
+            | Change::GlobalParameterSet { name, value } => {
+                let is_new = match change {
+                    Change::ParameterSet { vhost, component, .. } => {
+                        parameters.find(*vhost, component, name).is_none()
+                    }
+                    _ => parameters.find_global(name).is_none(),
+                };
+                let there = parameters.len() as u64 + self.reserved.parameters;
+                (
+                    format!("set parameter '{name}'"),
+                    is_new,
+                    value.len(),
+                    self.capacity.parameter_bytes_max,
+                    [(there, self.capacity.parameters_max); 2],
+                )
+            }
+            _ => return Ok(()),
+        };
+        if bytes as u64 > bytes_max {
+            return refuse(format!(
+                "cannot {what}: it takes {bytes} bytes, and {bytes_max} is the limit"
+            ));
+        }
+        match counts.into_iter().find(|(there, limit)| is_new && there >= limit) {
+            Some((_, limit)) => refuse(format!("cannot {what}: there may be {limit} at most")),
+            None => Ok(()),
+        }
     }
 }
 

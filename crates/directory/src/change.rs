@@ -2,6 +2,7 @@
 
 use crate::binding::Destination;
 use crate::exchange::ExchangeInfo;
+use crate::policy::{Policy, PolicyScope};
 use crate::queue_info::QueueInfo;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
@@ -80,6 +81,19 @@ pub enum Change {
     },
     /// Restrictions of a user's routing keys go.
     TopicPermissionCleared { user: Box<str>, vhost: VhostId, exchange: Option<Box<str>> },
+    /// A policy appears or changes. What it means for queues and exchanges that are there the shards find out in
+    /// slices.
+    PolicySet { vhost: VhostId, scope: PolicyScope, policy: Arc<Policy> },
+    /// A policy goes.
+    PolicyCleared { vhost: VhostId, scope: PolicyScope, name: Box<str> },
+    /// A parameter of a part of the broker appears or changes: JSON text.
+    ParameterSet { vhost: VhostId, component: Box<str>, name: Box<str>, value: Arc<str> },
+    /// A parameter of a part of the broker goes.
+    ParameterCleared { vhost: VhostId, component: Box<str>, name: Box<str> },
+    /// A parameter of the whole broker appears or changes: JSON text.
+    GlobalParameterSet { name: Box<str>, value: Arc<str> },
+    /// A parameter of the whole broker goes.
+    GlobalParameterCleared { name: Box<str> },
 }
 
 impl Change {
@@ -162,6 +176,8 @@ pub struct Applied {
     pub vhost_deleted: Option<VhostId>,
     /// The user that went: the user's connections have to be closed.
     pub user_deleted: Option<Box<str>>,
+    /// The virtual host whose policies changed.
+    pub policies_changed: Option<VhostId>,
     /// Somebody's rights changed.
     pub permissions_changed: bool,
 }

@@ -5,6 +5,7 @@
 //! allocated, and what the encoder would not write is refused.
 
 mod reader;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -43,9 +44,16 @@ const UNBOUND: u8 = 18;
 const QUEUE_MOVED: u8 = 19;
 const DELAYED_EXCHANGE_DECLARED: u8 = 20;
 const IN_PARTS: u8 = 21;
+const POLICY_SET: u8 = 22;
+const POLICY_CLEARED: u8 = 23;
+const PARAMETER_SET: u8 = 24;
+const PARAMETER_CLEARED: u8 = 25;
+const GLOBAL_PARAMETER_SET: u8 = 26;
+const GLOBAL_PARAMETER_CLEARED: u8 = 27;
 
 const PROTECTED: u8 = 1;
 const HAS_QUEUE_TYPE: u8 = 2;
+const TRACING: u8 = 4;
 const AUTO_DELETE: u8 = 1;
 const INTERNAL: u8 = 2;
 const SERVER_NAMED: u8 = 2;
@@ -147,6 +155,12 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
         }
         Change::InParts => out.push(IN_PARTS),
         Change::Cleared => unreachable!("no log has a part of what is in it as a whole"),
+        Change::PolicySet { .. }
+        | Change::PolicyCleared { .. }
+        | Change::ParameterSet { .. }
+        | Change::ParameterCleared { .. }
+        | Change::GlobalParameterSet { .. }
+        | Change::GlobalParameterCleared { .. } => settings::encode(change, out),
         _ => encode_account(change, out),
     }
 }
@@ -168,8 +182,8 @@ fn encode_account(change: &Change, out: &mut Vec<u8>) {
         Change::UserLimited { name, limits } => {
             out.push(USER_LIMITED);
             put_name(out, name);
-            put_optional(out, limits.connections_max.map(u64::from));
-            put_optional(out, limits.channels_max.map(u64::from));
+            put_optional(out, limits.connections_max);
+            put_optional(out, limits.channels_max);
         }
         Change::PermissionSet { user, vhost, configure, write, read } => {
             out.push(PERMISSION_SET);
@@ -272,6 +286,7 @@ fn decode_one(reader: &mut Reader<'_>, shards: u16) -> Result<Change, DecodeErro
         IN_PARTS => Change::InParts,
         BOUND => Change::Bound(Box::new(binding(reader)?)),
         UNBOUND => Change::Unbound(Box::new(binding(reader)?)),
+        tag @ POLICY_SET..=GLOBAL_PARAMETER_CLEARED => return settings::decode(tag, reader),
         tag => return account(tag, reader),
     })
 }
@@ -285,8 +300,8 @@ fn account(tag: u8, reader: &mut Reader<'_>) -> Result<Change, DecodeError> {
         USER_PUT => Change::UserPut { name, password: password(reader)?, tags: reader.texts()? },
         USER_DELETED => Change::UserDeleted { name },
         USER_LIMITED => {
-            let connections_max = limit(reader)?;
-            let limits = UserLimits { connections_max, channels_max: limit(reader)? };
+            let connections_max = reader.optional()?;
+            let limits = UserLimits { connections_max, channels_max: reader.optional()? };
             Change::UserLimited { name, limits }
         }
         PERMISSION_SET => Change::PermissionSet {
@@ -316,7 +331,7 @@ fn account(tag: u8, reader: &mut Reader<'_>) -> Result<Change, DecodeError> {
 }
 
 fn metadata(reader: &mut Reader<'_>) -> Result<VhostMetadata, DecodeError> {
-    let flags = reader.flags(PROTECTED | HAS_QUEUE_TYPE, "flag")?;
+    let flags = reader.flags(PROTECTED | HAS_QUEUE_TYPE | TRACING, "flag")?;
     let description = reader.text()?.into();
     let tags = reader.texts()?;
     let default_queue_type = if flags & HAS_QUEUE_TYPE != 0 {
@@ -325,8 +340,8 @@ fn metadata(reader: &mut Reader<'_>) -> Result<VhostMetadata, DecodeError> {
     } else {
         None
     };
-    let protected = flags & PROTECTED != 0;
-    Ok(VhostMetadata { description, tags, default_queue_type, protected })
+    let (protected, tracing) = (flags & PROTECTED != 0, flags & TRACING != 0);
+    Ok(VhostMetadata { description, tags, default_queue_type, protected, tracing })
 }
 
 fn exchange(reader: &mut Reader<'_>) -> Result<ExchangeInfo, DecodeError> {
@@ -392,11 +407,6 @@ fn password(reader: &mut Reader<'_>) -> Result<PasswordHash, DecodeError> {
     PasswordHash::from_bytes(algorithm, bytes).ok_or(DecodeError::Field("password hash"))
 }
 
-fn limit(reader: &mut Reader<'_>) -> Result<Option<u32>, DecodeError> {
-    let limit = reader.optional()?.map(u32::try_from).transpose();
-    limit.map_err(|_| DecodeError::Field("limit"))
-}
-
 fn refused(text: &str) -> DecodeError {
     DecodeError::Refused(text.into())
 }
@@ -426,7 +436,7 @@ fn put_texts(out: &mut Vec<u8>, texts: &[Box<str>]) {
     texts.iter().for_each(|text| put_text(out, text));
 }
 
-fn put_optional(out: &mut Vec<u8>, value: Option<u64>) {
+fn put_optional(out: &mut Vec<u8>, value: Option<i64>) {
     out.push(u8::from(value.is_some()));
     if let Some(value) = value {
         out.extend_from_slice(&value.to_le_bytes());
@@ -435,7 +445,11 @@ fn put_optional(out: &mut Vec<u8>, value: Option<u64>) {
 
 fn put_metadata(out: &mut Vec<u8>, metadata: &VhostMetadata) {
     let kind = metadata.default_queue_type;
-    out.push(flag(metadata.protected, PROTECTED) | flag(kind.is_some(), HAS_QUEUE_TYPE));
+    out.push(
+        flag(metadata.protected, PROTECTED)
+            | flag(kind.is_some(), HAS_QUEUE_TYPE)
+            | flag(metadata.tracing, TRACING),
+    );
     put_text(out, &metadata.description);
     put_texts(out, &metadata.tags);
     if let Some(kind) = kind {

@@ -9,6 +9,7 @@
 
 mod authorize;
 mod changes;
+mod policies;
 mod routing;
 mod snapshot;
 #[cfg(test)]
@@ -19,6 +20,8 @@ use crate::capacity::{Budget, Capacity};
 use crate::change::Change;
 use crate::check::Check;
 use crate::exchange::ExchangeInfo;
+use crate::parameters::Parameters;
+use crate::policies::Policies;
 use crate::queue_info::QueueInfo;
 use crate::topology::{BindingInfo, DestinationRef, Topology};
 use crate::user::{HashingAlgorithm, PasswordHash, User};
@@ -40,6 +43,8 @@ pub struct Directory {
     hash: HashState,
     accounts: Accounts,
     topology: Topology,
+    policies: Policies,
+    parameters: Parameters,
     budget: Budget,
     /// The next change of a log is one whose consequences stand in records of their own.
     is_in_parts: bool,
@@ -56,6 +61,8 @@ impl Directory {
             hash,
             accounts: Accounts::new(),
             topology: Topology::new(hash, shards),
+            policies: Policies::default(),
+            parameters: Parameters::default(),
             budget: Budget::default(),
             is_in_parts: false,
             left_behind: BTreeSet::new(),
@@ -110,6 +117,8 @@ impl Directory {
         self.topology.settle();
         self.set_capacity(capacity);
         self.set_slice(bindings_at_once);
+        // What a log says of policies it may say after the exchanges.
+        self.renew_exchanges(0, usize::MAX, |_| true);
     }
 
     /// Makes the tables as large as about `count` queues need, unless there are some already: a start
@@ -365,10 +374,11 @@ impl Directory {
         self.topology.binding_count()
     }
 
-    /// About how many bytes exchanges, queues and bindings take on this shard. What all shards share
+    /// About how many bytes exchanges, queues, bindings, policies and parameters take on this shard. What all shards share
     /// counts with this shard's part.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.topology.size().bytes()
+        let shards = self.topology.queues().shards();
+        self.topology.size().bytes() + self.policies.bytes(shards) + self.parameters.bytes(shards)
     }
 }

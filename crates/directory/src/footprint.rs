@@ -30,6 +30,8 @@ enum Kind {
     Queue,
     User,
     Binding,
+    Policy,
+    Parameter,
 }
 
 impl Footprint {
@@ -135,8 +137,23 @@ impl Look<'_> {
             | Request::ClearTopicPermission { user: name, .. } => {
                 self.object(Kind::User, VhostId(0), name, true);
             }
+            // Nothing that is declared depends on them when it is decided.
+            Request::SetPolicy { vhost, scope, name, .. }
+            | Request::ClearPolicy { vhost, scope, name } => {
+                let (vhost, name) = (self.vhost(vhost), alloc::format!("{scope:?} {name}"));
+                self.object(Kind::Policy, vhost, &name, true);
+            }
+            Request::SetParameter { vhost, component, name, .. }
+            | Request::ClearParameter { vhost, component, name } => {
+                let (vhost, name) = (self.vhost(vhost), alloc::format!("{component} {name}"));
+                self.object(Kind::Parameter, vhost, &name, true);
+            }
+            Request::SetGlobalParameter { name, .. } | Request::ClearGlobalParameter { name } => {
+                self.object(Kind::Parameter, VhostId(0), name, true);
+            }
             Request::CreateVhost { .. }
             | Request::DeleteVhost { .. }
+            | Request::SetTracing { .. }
             | Request::SetVhostLimits { .. }
             | Request::DeleteUser { .. } => return None,
         }

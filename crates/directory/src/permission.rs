@@ -174,7 +174,7 @@ impl Pattern {
     }
 
     /// A pattern of that text that matches nothing.
-    fn nothing(text: &str) -> Pattern {
+    pub(crate) fn nothing(text: &str) -> Pattern {
         Pattern { text: text.into(), matcher: Matcher::Nothing }
     }
 

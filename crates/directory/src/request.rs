@@ -1,6 +1,7 @@
 //! What clients and operators ask for.
 
 use crate::binding::Destination;
+use crate::policy::PolicyScope;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::borrow::Cow;
@@ -31,8 +32,7 @@ impl From<&str> for VhostRef {
     }
 }
 
-/// A wish. Objects of a definitions file are requests too, in the order users, virtual hosts,
-/// permissions, queues, exchanges, bindings.
+/// A wish. Objects of a definitions file are requests too, in an order in which each finds what it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Makes sure that no queue gets an id below this: a log has messages of queues that nobody knows.
@@ -129,17 +129,25 @@ pub enum Request {
         /// Who asks; an operator may unbind exclusive queues of any connection.
         connection: Option<ConnectionId>,
     },
-    /// Makes sure that a virtual host exists and is described so.
+    /// Makes sure that a virtual host exists and is described so. Whether one that is there is traced stays as it is.
     CreateVhost {
         /// Its name.
         name: String,
         /// How it is described.
         metadata: VhostMetadata,
     },
-    /// Deletes a virtual host with all that is in it.
+    /// Deletes a virtual host with all that is in it. Refused as not found where there is none, and as a precondition
+    /// that failed, for no other reason, where it is protected.
     DeleteVhost {
         /// Its name.
         name: String,
+    },
+    /// Says whether copies of a virtual host's messages go to those who trace.
+    SetTracing {
+        /// Which.
+        vhost: VhostRef,
+        /// Whether they do.
+        on: bool,
     },
     /// Limits a virtual host.
     SetVhostLimits {
@@ -233,6 +241,65 @@ pub enum Request {
         vhost: VhostRef,
         /// At one exchange, or at all.
         exchange: Option<String>,
+    },
+    /// Creates a policy or replaces it. Refused with a text that begins with `Validation failed` where it makes no
+    /// sense.
+    SetPolicy {
+        /// Where.
+        vhost: VhostRef,
+        /// Whose it is.
+        scope: PolicyScope,
+        /// Its name.
+        name: String,
+        /// The pattern that is searched for in names.
+        pattern: String,
+        /// What it may be for, by the name of an [`ApplyTo`](crate::ApplyTo).
+        apply_to: String,
+        /// Of those that match the one with the highest counts; of two with the same that whose name comes first.
+        priority: i64,
+        /// What it says.
+        definition: Table,
+    },
+    /// Takes a policy away. Refused as not found where there is none.
+    ClearPolicy {
+        /// Where.
+        vhost: VhostRef,
+        /// Whose it is.
+        scope: PolicyScope,
+        /// Its name.
+        name: String,
+    },
+    /// Creates a parameter of a part of the broker, or replaces it. What it means is not looked at.
+    SetParameter {
+        /// Where.
+        vhost: VhostRef,
+        /// The part of the broker.
+        component: String,
+        /// Its name.
+        name: String,
+        /// JSON text.
+        value: String,
+    },
+    /// Takes a parameter of a part of the broker away. Refused as not found where there is none.
+    ClearParameter {
+        /// Where.
+        vhost: VhostRef,
+        /// The part of the broker.
+        component: String,
+        /// Its name.
+        name: String,
+    },
+    /// Creates a parameter of the whole broker, or replaces it.
+    SetGlobalParameter {
+        /// Its name.
+        name: String,
+        /// JSON text.
+        value: String,
+    },
+    /// Takes a parameter of the whole broker away. Refused as not found where there is none.
+    ClearGlobalParameter {
+        /// Its name.
+        name: String,
     },
 }
 

@@ -56,6 +56,11 @@ impl Size {
         self.release(vhost, arguments);
     }
 
+    /// Counts what takes another number of bytes now.
+    pub(crate) fn change(&mut self, before: usize, after: usize) {
+        self.bytes = self.bytes + after - before;
+    }
+
     /// Counts arguments that are about to come.
     pub(crate) fn reserve(&mut self, vhost: VhostId, arguments: usize) {
         if arguments > 0 {

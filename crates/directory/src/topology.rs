@@ -14,6 +14,7 @@ use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
 use crate::router::Route;
 use crate::size::{Kind, Size, arguments_of, kind_of};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -103,6 +104,26 @@ impl Topology {
     /// The exchange of that name; the empty name is the default exchange.
     pub(crate) fn exchange(&self, vhost: VhostId, name: &str) -> Option<&ExchangeInfo> {
         self.exchanges.place(vhost, name).map(|place| &self.exchanges.at(place).info)
+    }
+
+    /// The place of the exchange of that name.
+    pub(crate) fn exchange_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
+        self.exchanges.place(vhost, name)
+    }
+
+    /// Has the exchange at a place send what it routes nowhere to another by its policy, unless its arguments say
+    /// where. Whether that is otherwise than before.
+    pub(crate) fn set_policy_alternate(&mut self, place: u32, alternate: Option<Box<str>>) -> bool {
+        let slot = self.exchanges.at_mut(place);
+        if slot.by_policy == alternate {
+            return false;
+        }
+        let bytes =
+            |name: &Option<Box<str>>| name.as_ref().map_or(0, |name| name.len() + ALLOCATION_BYTES);
+        let after = bytes(&alternate);
+        let before = bytes(&core::mem::replace(&mut slot.by_policy, alternate));
+        self.size.change(before, after);
+        true
     }
 
     /// How many bindings have the exchange as their source.

@@ -192,10 +192,24 @@ impl PasswordHash {
 /// How much a user may open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLimits {
-    /// Connections at a time.
-    pub connections_max: Option<u32>,
-    /// Channels at a time.
-    pub channels_max: Option<u32>,
+    /// Connections at a time, as it was set; a negative number is no limit.
+    pub connections_max: Option<i64>,
+    /// Channels at a time, as it was set; a negative number is no limit.
+    pub channels_max: Option<i64>,
+}
+
+impl UserLimits {
+    /// Connections at a time, where there is a limit.
+    #[must_use]
+    pub fn connections(&self) -> Option<u64> {
+        self.connections_max.and_then(|limit| u64::try_from(limit).ok())
+    }
+
+    /// Channels at a time, where there is a limit.
+    #[must_use]
+    pub fn channels(&self) -> Option<u64> {
+        self.channels_max.and_then(|limit| u64::try_from(limit).ok())
+    }
 }
 
 /// A user.

@@ -16,15 +16,31 @@ pub struct VhostMetadata {
     pub default_queue_type: Option<QueueKind>,
     /// Whether the virtual host refuses to be deleted.
     pub protected: bool,
+    /// Whether copies of its messages go to those who trace.
+    pub tracing: bool,
 }
 
 /// How much a virtual host may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VhostLimits {
-    /// Connections at a time.
-    pub connections_max: Option<u64>,
-    /// Queues.
-    pub queues_max: Option<u64>,
+    /// Connections at a time, as it was set; a negative number is no limit.
+    pub connections_max: Option<i64>,
+    /// Queues, as it was set; a negative number is no limit.
+    pub queues_max: Option<i64>,
+}
+
+impl VhostLimits {
+    /// Connections at a time, where there is a limit.
+    #[must_use]
+    pub fn connections(&self) -> Option<u64> {
+        self.connections_max.and_then(|limit| u64::try_from(limit).ok())
+    }
+
+    /// Queues, where there is a limit.
+    #[must_use]
+    pub fn queues(&self) -> Option<u64> {
+        self.queues_max.and_then(|limit| u64::try_from(limit).ok())
+    }
 }
 
 /// A virtual host.

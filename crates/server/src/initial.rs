@@ -49,6 +49,7 @@ pub fn capacity(config: &Config) -> Capacity {
         binding_arguments_max: config.binding_arguments_max,
         arguments_bytes_max: config.arguments_bytes_max,
         vhost_arguments_bytes_max: config.vhost_arguments_bytes_max,
+        ..Capacity::default()
     }
 }
 

@@ -52,7 +52,7 @@ impl SessionSide<'_> {
         }
         for (user, channels) in self.connections.user_channels().take_changed() {
             let found = self.directory.user(&user);
-            if found.is_some_and(|user| user.limits.channels_max.is_some()) {
+            if found.is_some_and(|user| user.limits.channels().is_some()) {
                 out.tell_others(self.shard.id, || Mail::ChannelsCounted {
                     user: user.clone(),
                     channels,

@@ -5,6 +5,7 @@ use crate::change::{Change, Checked};
 use crate::permission::{Permission, TopicPermission};
 use crate::request::{Request, VhostRef};
 use crate::user::{PasswordHash, User};
+use crate::vhost::VhostMetadata;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -29,11 +30,16 @@ impl Accounts {
                         name: name.as_str().into(),
                         metadata: metadata.clone(),
                     },
-                    Some(id) if self.vhosts[&id].metadata == *metadata => {
-                        return Ok(Checked::Already(None));
+                    Some(id) => {
+                        let tracing = self.vhosts[&id].metadata.tracing;
+                        return Ok(self.describe(id, VhostMetadata { tracing, ..metadata.clone() }));
                     }
-                    Some(id) => Change::VhostDescribed { id, metadata: metadata.clone() },
                 }
+            }
+            Request::SetTracing { vhost, on } => {
+                let info = self.resolve(vhost)?;
+                let metadata = VhostMetadata { tracing: *on, ..info.metadata.clone() };
+                return Ok(self.describe(info.id, metadata));
             }
             Request::DeleteVhost { name } => {
                 let info = self.resolve(&VhostRef::Name(name.as_str().into()))?;
@@ -81,6 +87,14 @@ impl Accounts {
             _ => return self.check_permission(request),
         };
         Ok(Checked::Change(change))
+    }
+
+    /// Has a virtual host described so.
+    fn describe(&self, id: VhostId, metadata: VhostMetadata) -> Checked {
+        if self.vhosts[&id].metadata == metadata {
+            return Checked::Already(None);
+        }
+        Checked::Change(Change::VhostDescribed { id, metadata })
     }
 
     fn check_user(

@@ -120,7 +120,7 @@ impl Check<'_> {
                 format!("queue name has to have 1 to {NAME_BYTES_MAX} bytes"),
             ));
         }
-        let limit = vhost.limits.queues_max;
+        let limit = vhost.limits.queues();
         if let Some(limit) = limit.filter(|limit| self.topology.queues().count(vhost.id) >= *limit)
         {
             let text = format!(

@@ -52,10 +52,14 @@ impl<'a> Reader<'a> {
         if flags & !known == 0 { Ok(flags) } else { Err(DecodeError::Field(field)) }
     }
 
-    pub(super) fn optional(&mut self) -> Result<Option<u64>, DecodeError> {
+    pub(super) fn i64(&mut self) -> Result<i64, DecodeError> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    pub(super) fn optional(&mut self) -> Result<Option<i64>, DecodeError> {
         Ok(match self.flags(1, "flag")? {
             0 => None,
-            _ => Some(self.u64()?),
+            _ => Some(self.i64()?),
         })
     }
 

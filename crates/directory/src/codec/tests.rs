@@ -1,5 +1,6 @@
 use super::*;
 use crate::exchange::ExchangeKind;
+use crate::policy::{ApplyTo, Policy, PolicyScope};
 use crate::user::HashingAlgorithm;
 use alloc::format;
 use alloc::string::String;
@@ -65,6 +66,11 @@ fn bound(destination: Destination, routing_key: &str, arguments: Table) -> Box<B
     })
 }
 
+fn policy() -> Arc<Policy> {
+    let definition = Table::new().with("max-length", Value::I64(5)).to_bytes();
+    Arc::new(Policy::new("p", "^a", ApplyTo::Queues, -1, definition).unwrap())
+}
+
 /// One change of each kind, and its bytes.
 fn golden() -> Vec<(Change, &'static str)> {
     let metadata = VhostMetadata {
@@ -72,6 +78,7 @@ fn golden() -> Vec<(Change, &'static str)> {
         tags: vec!["a".into(), "".into()],
         default_queue_type: Some(QueueKind::Quorum),
         protected: true,
+        tracing: false,
     };
     let limits = VhostLimits { connections_max: Some(5), queues_max: None };
     let password = PasswordHash::new(HashingAlgorithm::Md5, b"secret", [1, 2, 3, 4]);
@@ -138,10 +145,33 @@ fn golden() -> Vec<(Change, &'static str)> {
         (Change::QueueMoved { id: QueueId(258), new_id: QueueId(259), log: 3 }, GOLDEN[18]),
         (delayed_exchange(), GOLDEN[19]),
         (Change::InParts, GOLDEN[20]),
+        (
+            Change::PolicySet { vhost: VHOST, scope: PolicyScope::Operator, policy: policy() },
+            GOLDEN[21],
+        ),
+        (
+            Change::PolicyCleared { vhost: VHOST, scope: PolicyScope::User, name: "p".into() },
+            GOLDEN[22],
+        ),
+        (
+            Change::ParameterSet {
+                vhost: VHOST,
+                component: "c".into(),
+                name: "n".into(),
+                value: "{}".into(),
+            },
+            GOLDEN[23],
+        ),
+        (
+            Change::ParameterCleared { vhost: VHOST, component: "c".into(), name: "n".into() },
+            GOLDEN[24],
+        ),
+        (Change::GlobalParameterSet { name: "n".into(), value: "[1]".into() }, GOLDEN[25]),
+        (Change::GlobalParameterCleared { name: "n".into() }, GOLDEN[26]),
     ]
 }
 
-const GOLDEN: [&str; 21] = [
+const GOLDEN: [&str; 27] = [
     "01030000000000000000010000",
     "0207000000017603050000006772c3bc6e020000000100000061000000000671756f72756d",
     "030700000003050000006772c3bc6e020000000100000061000000000671756f72756d",
@@ -163,6 +193,12 @@ const GOLDEN: [&str; 21] = [
     "13020100000000000003010000000000000300",
     "14030100000000000007000000017811782d64656c617965642d6d657373616765010000001a0e782d64656c617965642d74797065530000000666616e6f7574",
     "15",
+    "1607000000010170020000005e6106717565756573ffffffffffffffff000000140a6d61782d6c656e6774686c0000000000000005",
+    "1707000000000170",
+    "18070000000163016e020000007b7d",
+    "19070000000163016e",
+    "1a016e030000005b315d",
+    "1b016e",
 ];
 
 fn bytes_of(change: &Change) -> Vec<u8> {
@@ -246,7 +282,7 @@ fn what_the_encoder_does_not_write_is_refused() {
     let list = golden();
     let find = |tag: u8| &list[usize::from(tag) - 1].0;
     assert_eq!(decode(&[0], 1), Err(DecodeError::Tag(0)));
-    assert_eq!(decode(&[22], 1), Err(DecodeError::Tag(22)));
+    assert_eq!(decode(&[28], 1), Err(DecodeError::Tag(28)));
     // Text that is none, unknown flags, an unknown algorithm, a hash of another length.
     assert_eq!(changed(find(USER_DELETED), 2, 0xff), DecodeError::Field("text"));
     assert_eq!(changed(find(VHOST_LIMITED), 5, 2), DecodeError::Field("flag"));
@@ -262,10 +298,43 @@ fn what_the_encoder_does_not_write_is_refused() {
     let at = bytes.iter().position(|&byte| byte == b'I').unwrap();
     assert_eq!(changed(find(QUEUE_DECLARED), at, b'?'), DecodeError::Field("table"));
     assert!(matches!(changed(find(QUEUE_DECLARED), at + 1, 0xff), DecodeError::Refused(_)));
+    // A policy of nobody, or for an unknown kind of object.
+    assert_eq!(changed(find(POLICY_SET), 5, 2), DecodeError::Field("flag"));
+    let at = bytes_of(find(POLICY_SET)).windows(6).position(|window| window == b"queues").unwrap();
+    assert_eq!(changed(find(POLICY_SET), at, b'Q'), DecodeError::Field("kind of object"));
     // An exchange of an unknown type.
     let bytes = bytes_of(find(EXCHANGE_DECLARED));
     let at = bytes.windows(5).position(|window| window == b"topic").unwrap();
     assert!(matches!(changed(find(EXCHANGE_DECLARED), at, b'T'), DecodeError::Refused(_)));
+}
+
+#[test]
+fn a_policy_whose_pattern_is_not_taken_any_more_is_for_nothing() {
+    let definition = Table::new().with("max-length", Value::I64(5)).to_bytes();
+    let policy = Policy::recovered("p", "a++", ApplyTo::All, 0, definition);
+    let policy = Arc::new(policy);
+    let change = Change::PolicySet { vhost: VHOST, scope: PolicyScope::User, policy };
+    let changes = decode(&bytes_of(&change), 1).unwrap();
+    let [Change::PolicySet { policy, .. }] = &changes[..] else { panic!("a policy") };
+    assert_eq!(policy.pattern(), "a++");
+}
+
+#[test]
+fn limits_and_the_flag_of_tracing_are_kept_as_they_were_set() {
+    let limits = VhostLimits { connections_max: Some(-1), queues_max: Some(i64::MIN) };
+    let metadata = VhostMetadata { tracing: true, ..VhostMetadata::default() };
+    let changes = vec![
+        Change::VhostLimited { id: VHOST, limits },
+        Change::VhostDescribed { id: VHOST, metadata },
+        Change::UserLimited {
+            name: "ann".into(),
+            limits: UserLimits { connections_max: Some(-7), channels_max: Some(i64::MAX) },
+        },
+    ];
+    let mut bytes = Vec::new();
+    changes.iter().for_each(|change| encode(change, &mut bytes));
+    assert_eq!(decode(&bytes, 1), Ok(changes));
+    assert_eq!((limits.connections(), limits.queues()), (None, None));
 }
 
 #[test]
@@ -331,8 +400,8 @@ fn random_change(rng: &mut Rng) -> Change {
         4 => Change::VhostLimited {
             id: VHOST,
             limits: VhostLimits {
-                connections_max: rng.chance(1, 2).then(|| rng.next_u64()),
-                queues_max: rng.chance(1, 2).then(|| rng.next_u64()),
+                connections_max: rng.chance(1, 2).then(|| rng.next_u64() as i64),
+                queues_max: rng.chance(1, 2).then(|| rng.next_u64() as i64),
             },
         },
         _ => {

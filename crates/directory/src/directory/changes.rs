@@ -15,9 +15,21 @@ impl Directory {
     /// # Errors
     /// The reply code and text for the client.
     pub fn check(&self, request: &Request) -> Result<Checked, Refusal> {
-        let checked = self.look().request(request)?;
+        let checked = match request {
+            Request::SetPolicy { .. } | Request::ClearPolicy { .. } => {
+                self.policies.check(request, &self.accounts)?
+            }
+            Request::SetParameter { .. }
+            | Request::ClearParameter { .. }
+            | Request::SetGlobalParameter { .. }
+            | Request::ClearGlobalParameter { .. } => {
+                self.parameters.check(request, &self.accounts)?
+            }
+            _ => self.look().request(request)?,
+        };
         if let Checked::Change(change) = &checked {
             self.budget.check(change, &self.accounts, &self.topology)?;
+            self.budget.check_settings(change, &self.policies, &self.parameters)?;
         }
         Ok(checked)
     }
@@ -53,6 +65,7 @@ impl Directory {
             Change::ExchangeDeclared(info) => {
                 if self.accounts.has_vhost(info.vhost) {
                     self.topology.apply(change, &mut applied);
+                    self.begin_exchange(info);
                 }
             }
             Change::QueueDeclared(info) => {
@@ -75,10 +88,25 @@ impl Directory {
                 // Nobody finds it any more.
                 if self.accounts.delete_vhost(*id) {
                     self.topology.delete_vhost(*id);
+                    self.policies.forget_vhost(*id);
+                    self.parameters.forget_vhost(*id);
                     applied.goes_in_slices = true;
                     applied.vhost_deleted = Some(*id);
                     applied.permissions_changed = true;
                 }
+            }
+            Change::PolicySet { vhost, .. } | Change::PolicyCleared { vhost, .. } => {
+                if self.accounts.has_vhost(*vhost) && self.policies.apply(change) {
+                    applied.policies_changed = Some(*vhost);
+                }
+            }
+            Change::ParameterSet { vhost, .. } | Change::ParameterCleared { vhost, .. } => {
+                if self.accounts.has_vhost(*vhost) {
+                    self.parameters.apply(change);
+                }
+            }
+            Change::GlobalParameterSet { .. } | Change::GlobalParameterCleared { .. } => {
+                self.parameters.apply(change);
             }
             Change::Cleared => self.topology.clear_slice(&mut applied),
             Change::InParts => self.is_in_parts = true,

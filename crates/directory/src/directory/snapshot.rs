@@ -52,6 +52,8 @@ impl Snapshot {
                         queues: directory.next_queue(),
                     });
                     directory.accounts.snapshot(into);
+                    directory.policies.snapshot(into);
+                    directory.parameters.snapshot(into);
                     self.stage = Stage::Exchanges;
                 }
                 Stage::Exchanges => self.exchange(directory, into),

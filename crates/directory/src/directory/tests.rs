@@ -5,6 +5,7 @@ mod bindings;
 mod declarations;
 mod determinism;
 mod durable;
+mod policies;
 mod size;
 mod slices;
 

@@ -14,6 +14,8 @@ use lepus_base::{ChunkedSlab, HashState, LinearTable, QueueId, VhostId, is_same}
 pub(super) struct ExchangeSlot {
     pub(super) info: ExchangeInfo,
     pub(super) router: Router,
+    /// Where a message goes that it routes nowhere, by its policy, if its arguments do not say.
+    pub(super) by_policy: Option<Box<str>>,
     /// First of the bindings that have it as their source.
     pub(super) as_source: u32,
     /// How many these are.
@@ -97,6 +99,7 @@ impl Exchanges {
         let place = self.slots.insert(ExchangeSlot {
             info,
             router,
+            by_policy: None,
             as_source: NONE,
             bindings: 0,
             as_target: NONE,

@@ -128,6 +128,7 @@ impl Topology {
 
     /// Takes out an exchange that has no bindings any more and that nobody finds.
     pub(super) fn free_exchange(&mut self, place: u32) {
+        self.set_policy_alternate(place, None);
         let info = self.exchanges.free(place);
         self.count_exchange(&info, false);
     }

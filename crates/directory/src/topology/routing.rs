@@ -88,7 +88,7 @@ impl Topology {
                 self.select_living(router, message, rng, routes)
             };
             if !found
-                && let Some(alternate) = &slot.info.alternate
+                && let Some(alternate) = slot.info.alternate.as_ref().or(slot.by_policy.as_ref())
                 && let Some(other) = self.exchanges.place(slot.info.vhost, alternate)
             {
                 if alternate.is_empty() {

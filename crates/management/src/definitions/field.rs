@@ -74,22 +74,6 @@ pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<V
     Ok(items.into_iter().map(|Object(item)| item).collect())
 }
 
-/// A limit; a negative number stands for none.
-#[derive(Clone, Copy, Debug)]
-pub struct Limit<T>(pub Option<T>);
-
-impl<'de, T: TryFrom<i64>> Deserialize<'de> for Limit<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Limit<T>, D::Error> {
-        match i64::deserialize(from)? {
-            ..0 => Ok(Limit(None)),
-            number => match T::try_from(number) {
-                Ok(number) => Ok(Limit(Some(number))),
-                Err(_) => Err(Error::custom(format!("{number} is too large"))),
-            },
-        }
-    }
-}
-
 /// The way in which a password is hashed.
 #[derive(Clone, Copy, Debug)]
 pub struct Algorithm(pub HashingAlgorithm);

@@ -1,7 +1,7 @@
 //! The items of a definitions file, each of which becomes a request. What may be left out is an `Option`, which
 //! `null` leaves out as well.
 
-use super::field::{Algorithm, Arguments, Limit, MaybeEmpty, Words, list};
+use super::field::{Algorithm, Arguments, MaybeEmpty, Words, list};
 use super::plainly;
 use lepus_base::ShardId;
 use lepus_broker::binding::Destination;
@@ -81,9 +81,9 @@ pub struct User {
 #[serde(default)]
 struct OfUser {
     #[serde(rename = "max-connections")]
-    connections: Option<Limit<u32>>,
+    connections: Option<i64>,
     #[serde(rename = "max-channels")]
-    channels: Option<Limit<u32>>,
+    channels: Option<i64>,
 }
 
 impl User {
@@ -109,10 +109,8 @@ impl User {
         if limits.connections.is_none() && limits.channels.is_none() {
             return Ok(vec![put]);
         }
-        let limits = UserLimits {
-            connections_max: limits.connections.and_then(|limit| limit.0),
-            channels_max: limits.channels.and_then(|limit| limit.0),
-        };
+        let limits =
+            UserLimits { connections_max: limits.connections, channels_max: limits.channels };
         Ok(vec![put, Request::SetUserLimits { name, limits }])
     }
 }
@@ -171,6 +169,7 @@ fn merged(outer: Metadata, inner: Option<MaybeEmpty<Metadata>>) -> VhostMetadata
         tags,
         default_queue_type: kind.and_then(|kind| kind.0),
         protected: protected.unwrap_or(false),
+        tracing: false,
     }
 }
 
@@ -179,17 +178,14 @@ fn merged(outer: Metadata, inner: Option<MaybeEmpty<Metadata>>) -> VhostMetadata
 #[serde(default)]
 pub struct OfVhost {
     #[serde(rename = "max-connections")]
-    connections: Option<Limit<u64>>,
+    connections: Option<i64>,
     #[serde(rename = "max-queues")]
-    queues: Option<Limit<u64>>,
+    queues: Option<i64>,
 }
 
 impl OfVhost {
     fn request(self, vhost: VhostRef) -> Request {
-        let limits = VhostLimits {
-            connections_max: self.connections.and_then(|limit| limit.0),
-            queues_max: self.queues.and_then(|limit| limit.0),
-        };
+        let limits = VhostLimits { connections_max: self.connections, queues_max: self.queues };
         Request::SetVhostLimits { vhost, limits }
     }
 }

@@ -64,7 +64,7 @@ fn an_export_becomes_requests_in_the_needed_order() {
     assert!(matches!(destination, Destination::Exchange(name) if name == "y"));
     assert!(matches!(vhost, VhostRef::Name(name) if &**name == "/"));
     let Request::SetUserLimits { limits, .. } = &definitions.requests[2].request else { panic!() };
-    assert_eq!((limits.channels_max, limits.connections_max), (Some(5), None));
+    assert_eq!((limits.channels_max, limits.connections_max), (Some(5), Some(-1)));
     let Request::SetVhostLimits { limits, .. } = &definitions.requests[6].request else { panic!() };
     assert_eq!((limits.queues_max, limits.connections_max), (Some(7), None));
     assert_eq!(

@@ -66,6 +66,11 @@ struct Declared {
 impl QueueKind {
     const ALL: [QueueKind; 2] = [QueueKind::Classic, QueueKind::Quorum];
 
+    /// All kinds.
+    pub fn all() -> impl Iterator<Item = QueueKind> {
+        QueueKind::ALL.into_iter()
+    }
+
     /// What the kind is like.
     pub(super) fn traits(self) -> &'static Kind {
         match self {
@@ -83,7 +88,7 @@ impl QueueKind {
     /// The kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<QueueKind> {
-        QueueKind::ALL.into_iter().find(|kind| kind.name() == name)
+        QueueKind::all().find(|kind| kind.name() == name)
     }
 
     /// The kind that the arguments ask for, `default` where they say nothing.

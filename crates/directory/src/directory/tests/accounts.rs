@@ -261,3 +261,30 @@ fn changing_a_password_keeps_rights_and_deleting_a_user_takes_them() {
     fixture.does(&put_user("ann", "two"));
     assert!(!fixture.directory.accounts().may_open("ann", fixture.vhost()));
 }
+
+#[test]
+fn a_virtual_host_is_traced_until_that_is_ended() {
+    let mut fixture = Fixture::new();
+    let trace = |on| Request::SetTracing { vhost: "/".into(), on };
+    let is_traced =
+        |fixture: &Fixture| fixture.directory.vhost_info(fixture.vhost()).unwrap().metadata.tracing;
+    fixture.does(&trace(true));
+    assert_eq!(fixture.ask(&trace(true)), Ok(None));
+    let metadata = VhostMetadata { description: "d".into(), ..VhostMetadata::default() };
+    fixture.does(&Request::CreateVhost { name: "/".into(), metadata });
+    assert!(is_traced(&fixture), "who describes it says nothing of that");
+    fixture.does(&trace(false));
+    assert!(!is_traced(&fixture));
+}
+
+#[test]
+fn a_negative_limit_is_kept_and_limits_nothing() {
+    let mut fixture = Fixture::new();
+    let limits = VhostLimits { queues_max: Some(-1), ..VhostLimits::default() };
+    fixture.does(&Request::SetVhostLimits { vhost: "/".into(), limits });
+    fixture.queue("q");
+    assert_eq!(fixture.directory.vhost_info(fixture.vhost()).unwrap().limits, limits);
+    let limits = VhostLimits { queues_max: Some(0), ..VhostLimits::default() };
+    fixture.does(&Request::SetVhostLimits { vhost: "/".into(), limits });
+    assert!(fixture.ask(&declare_queue("r")).is_err(), "none may be declared");
+}

@@ -4,6 +4,7 @@ use super::*;
 use crate::binding::Destination;
 use alloc::collections::BTreeSet;
 use alloc::format;
+use lepus_amqp::table::Value;
 
 /// What a restart has to bring back, as text.
 pub(super) fn durable_picture(directory: &Directory) -> String {
@@ -32,6 +33,13 @@ pub(super) fn durable_picture(directory: &Directory) -> String {
     for user in directory.accounts().users() {
         text += &format!("{user:?}\n");
     }
+    for scope in PolicyScope::ALL {
+        directory
+            .policies(scope, None)
+            .for_each(|policy| text += &format!("{scope:?} {policy:?}\n"));
+    }
+    directory.parameters(None).for_each(|parameter| text += &format!("{parameter:?}\n"));
+    directory.global_parameters().for_each(|parameter| text += &format!("{parameter:?}\n"));
     text
 }
 
@@ -43,7 +51,7 @@ pub(super) fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
     let (key, user) = (pick("", 3), pick("u", 2));
     let to = if rng.chance(1, 3) { other } else { queue.clone() };
     let flag = |rng: &mut Rng| rng.chance(1, 2);
-    match rng.below(19) {
+    match rng.below(24) {
         0..=2 => Request::DeclareExchange {
             vhost: "/".into(),
             name: exchange,
@@ -76,6 +84,32 @@ pub(super) fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
         10 => Request::PutUser { name: user, password: PasswordHash::none(), tags: vec![] },
         17 => Request::AddUser { name: user, password: PasswordHash::none(), tags: vec![] },
         18 => Request::SetTags { name: user, tags: vec![key.as_str().into()] },
+        19 | 20 => {
+            let scope = if rng.chance(1, 3) { PolicyScope::Operator } else { PolicyScope::User };
+            if rng.chance(1, 3) {
+                return Request::ClearPolicy { vhost: "/".into(), scope, name: user };
+            }
+            Request::SetPolicy {
+                vhost: "/".into(),
+                scope,
+                name: user,
+                pattern: if rng.chance(1, 2) { "^q".into() } else { key },
+                apply_to: "queues".into(),
+                priority: rng.below(3) as i64 - 1,
+                definition: Table::new().with("max-length", Value::I64(rng.below(9) as i64)),
+            }
+        }
+        21 if rng.chance(1, 3) => {
+            Request::ClearParameter { vhost: "/".into(), component: "c".into(), name: user }
+        }
+        21 => Request::SetParameter {
+            vhost: "/".into(),
+            component: "c".into(),
+            name: user,
+            value: key,
+        },
+        22 if rng.chance(1, 3) => Request::ClearGlobalParameter { name: user },
+        22 => Request::SetGlobalParameter { name: user, value: key },
         11 => Request::SetPermission {
             user,
             vhost: "/".into(),
