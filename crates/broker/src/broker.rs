@@ -290,6 +290,7 @@ impl Broker {
         self.shard.now = now;
         self.shard.effort.renew();
         self.home().work_on_queues(now, out);
+        self.home().work_on_policies(now, out);
         self.session().work_on_jobs(now, out);
         self.session().work_on_ends(now, out);
         self.home().work_on_orphans(out);
@@ -336,6 +337,7 @@ impl Broker {
         self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);
         self.session().tell_channels(out);
+        self.home().answer_policies(out);
         self.home().account_tables(now, out);
     }
 

@@ -1,6 +1,7 @@
 //! A queue at its home: what a shard keeps beside the queue itself: its timer, its place among those with work, and who
 //! waits for its end.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -10,7 +11,7 @@ use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 use crate::directory::QueueInfo;
 use crate::held::OfQueue;
 use crate::mail::{ChannelRef, Reply};
-use crate::queue::{NoSink, Queue, command};
+use crate::queue::{NoSink, Queue, QueueSettings, command};
 use crate::shard::Shard;
 use crate::timers::{Timer, Timers};
 use crate::working::Working;
@@ -24,6 +25,8 @@ pub struct Home {
     pub id: QueueId,
     /// Its messages and consumers.
     pub queue: Queue,
+    /// What holds for it, where policies say more than its arguments.
+    settings: Option<Box<QueueSettings>>,
     /// Its log's place in the journal; [`crate::journal::NO_LOG`] where nothing may be logged for it.
     pub(crate) log: u16,
     /// The earliest timer that is armed.
@@ -56,12 +59,16 @@ pub(crate) struct Dying {
 }
 
 impl Home {
-    /// The home of a queue that was just declared.
+    /// The home of a queue that was just declared, for which these settings hold.
     #[must_use]
-    pub fn new(now: Now, info: &QueueInfo) -> Home {
+    pub fn new(now: Now, info: &QueueInfo, settings: Cow<'_, QueueSettings>) -> Home {
         Home {
             id: info.id,
-            queue: Queue::new(now, info.settings(), info.auto_delete, info.durable),
+            queue: Queue::new(now, &settings, info.auto_delete, info.durable),
+            settings: match settings {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(settings) => Some(Box::new(settings)),
+            },
             log: 0,
             armed: Instant::NEVER,
             working: false,
@@ -77,10 +84,16 @@ impl Home {
 
 impl Home {
     /// The home of a queue that came from another shard.
-    pub(crate) fn arrived(id: QueueId, queue: Queue, log: u16) -> Home {
+    pub(crate) fn arrived(
+        id: QueueId,
+        queue: Queue,
+        settings: Option<Box<QueueSettings>>,
+        log: u16,
+    ) -> Home {
         Home {
             id,
             queue,
+            settings,
             log,
             armed: Instant::NEVER,
             working: false,
@@ -91,6 +104,17 @@ impl Home {
             counted_bytes: 0,
             counted: OfQueue::default(),
         }
+    }
+
+    /// What holds for it, where policies say more than its arguments.
+    #[must_use]
+    pub fn settings(&self) -> Option<&QueueSettings> {
+        self.settings.as_deref()
+    }
+
+    /// Other settings hold from now on.
+    pub(crate) fn set_settings(&mut self, settings: Option<Box<QueueSettings>>) {
+        self.settings = settings;
     }
 
     /// Notes that its tables may change, to be counted anew at the end of the cycle.
@@ -133,7 +157,13 @@ impl Home {
 
     /// Allocated bytes, this value included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        slab_entry_bytes::<Home>() - size_of::<Queue>() + self.queue.memory_bytes()
+        let settings = self.settings.as_ref().map_or(0, |_| size_of::<QueueSettings>());
+        slab_entry_bytes::<Home>() - size_of::<Queue>() + self.queue.memory_bytes() + settings
+    }
+
+    /// The queue, what holds for it by policies, and its log's place in the journal.
+    pub(crate) fn into_parts(self) -> (Queue, Option<Box<QueueSettings>>, u16) {
+        (self.queue, self.settings, self.log)
     }
 
     /// Takes it out of the shard's sums.

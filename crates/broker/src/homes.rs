@@ -14,6 +14,7 @@ pub(crate) mod mail;
 pub(crate) mod memory;
 pub(crate) mod migrations;
 pub(crate) mod parked_mail;
+pub(crate) mod policies;
 pub(crate) mod postponed;
 pub(crate) mod publish;
 pub(crate) mod recovery;
@@ -38,9 +39,10 @@ use crate::mail::{ChannelRef, Reply};
 use crate::migration::{Migrations, ParkedMail};
 use crate::oldest::OldestSearch;
 use crate::owner::Owner;
+use crate::policy_work::PolicyWork;
 use crate::postponed::Line;
 use crate::publish::Put;
-use crate::queue::{Orphans, Queue, Recorder};
+use crate::queue::{Orphans, Queue, QueueSettings, Recorder};
 use crate::remote::Remote;
 use crate::traffic::QueueLooks;
 use crate::working::Working;
@@ -64,6 +66,8 @@ pub struct Homes {
     postponed: Line,
     /// Queues on their way to other shards.
     migrations: Migrations,
+    /// What a change of policies leaves to be done.
+    policies: PolicyWork,
     /// Queues with work left.
     working: Working,
     /// Tables of queues that may have spare room.
@@ -102,6 +106,7 @@ impl Homes {
             delayed: Delayed::default(),
             postponed: Line::new(hash, shard),
             migrations: Migrations::default(),
+            policies: PolicyWork::default(),
             working: Working::default(),
             idle_tables: IdleTables::default(),
             leaving: BTreeMap::new(),
@@ -162,6 +167,17 @@ impl Homes {
     #[must_use]
     pub fn dead_letters(&self) -> &DeadLetters {
         &self.dead_letters
+    }
+
+    /// The queues, with their ids and with what holds for them where policies say more than their arguments.
+    pub fn policy_settings(&self) -> impl Iterator<Item = (QueueId, Option<&QueueSettings>)> {
+        self.iter().map(|(_, home)| (home.id, home.settings()))
+    }
+
+    /// The epoch whose policies every queue and exchange here follows.
+    #[must_use]
+    pub fn policies_done(&self) -> u64 {
+        self.policies.done()
     }
 
     /// A connection of another shard gets nothing any more from here, for now: what room it has is not known.
@@ -245,7 +261,7 @@ impl Homes {
     }
 
     /// Those that may have work, owe something or hold mail: see [`Owner`].
-    pub(crate) fn owners(&self) -> [&dyn Owner; 7] {
+    pub(crate) fn owners(&self) -> [&dyn Owner; 8] {
         // A field that is added is named here, too: so no question forgets it.
         let Homes {
             queues: _,
@@ -255,6 +271,7 @@ impl Homes {
             delayed,
             postponed,
             migrations,
+            policies,
             working,
             idle_tables: _,
             leaving: _,
@@ -268,7 +285,7 @@ impl Homes {
             mailed_targets: _,
             noted: _,
         } = self;
-        [postponed, oldest, delayed, working, orphans, migrations, dead_letters]
+        [postponed, oldest, delayed, working, orphans, migrations, policies, dead_letters]
     }
 
     /// Where a queue of this shard is.

@@ -44,6 +44,7 @@ mod oldest;
 pub mod outbox;
 mod owner;
 mod parked;
+mod policy_work;
 mod postponed;
 mod properties;
 mod publish;
@@ -68,7 +69,9 @@ mod working;
 pub use broker::{Broker, MovingConnection};
 pub use journal::Recovery;
 pub use lepus_directory as directory;
-pub use lepus_directory::{binding, exchange, permission, router, routing_keys, user, vhost};
+pub use lepus_directory::{
+    binding, exchange, permission, policy, router, routing_keys, user, vhost,
+};
 pub use lepus_queue as queue;
 pub use lepus_queue::{entry, message, refusal};
 pub use outbox::{ConnectionSlot, Outbox};

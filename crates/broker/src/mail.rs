@@ -12,7 +12,7 @@ use core::time::Duration;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use crate::directory::Request;
-use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome, Queue};
+use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome, Queue, QueueSettings};
 use crate::refusal::Refusal;
 
 /// One incarnation of a channel, from anywhere in the process.
@@ -734,6 +734,8 @@ pub(crate) fn report(
 pub struct MovingQueue {
     /// The queue, with what it holds in memory.
     pub(crate) queue: Queue,
+    /// What holds for it, where policies say more than its arguments.
+    pub(crate) settings: Option<Box<QueueSettings>>,
     /// Why it goes.
     pub(crate) why: Box<str>,
 }

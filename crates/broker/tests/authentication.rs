@@ -292,7 +292,7 @@ fn a_limit_holds_for_connections_that_open_on_all_shards_at_once() {
         });
         world.settle();
         let open = clients.iter().filter(|client| client.is_open()).count();
-        assert_eq!(open as u64, limit);
+        assert_eq!(open as i64, limit);
         // Who was too many does not count any more.
         if let Some(client) = clients.iter().find(|client| client.is_open()) {
             client.close();

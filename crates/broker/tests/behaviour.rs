@@ -55,6 +55,7 @@ mod own_publishes;
 mod passing_on;
 mod permission_matrix;
 mod permissions;
+mod policies;
 mod priorities;
 mod publish;
 mod qos;

@@ -228,7 +228,7 @@ commands! {
     Touch {} -> () = |queue, now, _| queue.touch(now);
 
     /// Changes the settings. Deadlines of messages that are in the queue stay; limits are applied by the next [`Work`].
-    /// The lease starts anew.
+    /// A lease of another length starts anew.
     Reconfigure {
         /// The new ones.
         settings: QueueSettings

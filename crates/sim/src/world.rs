@@ -228,6 +228,12 @@ impl World {
         self.0.borrow().shards.ask(0, Query::Change(request))
     }
 
+    /// Asks a shard without running anything: the answer comes when it is there.
+    #[must_use]
+    pub fn begin_asking(&self, shard: u16, query: Query) -> Receiver<Answer> {
+        self.0.borrow().shards.ask(shard, query)
+    }
+
     /// Asks a shard as an operator does.
     ///
     /// # Panics

@@ -9,7 +9,7 @@ use lepus_base::{Now, ShardId};
 
 impl Broker {
     /// Somebody outside asks or orders something. The answer comes in `out.answers` under `number`: with a
-    /// change of the directory later, with everything else at once.
+    /// change of the directory, and to who waits for policies, later, with everything else at once.
     ///
     /// # Panics
     /// When another shard than 0 is to change the directory.
@@ -33,6 +33,10 @@ impl Broker {
             Query::Traffic { connections_max, queues_max, with_idle } => Answer::Traffic {
                 queues: self.home().sample_queues(now, queues_max, with_idle),
                 connections: self.session().sample_connections(now, connections_max, with_idle),
+            },
+            Query::AwaitPolicies { epoch } => match self.home().await_policies(epoch, number) {
+                Some(answer) => answer,
+                None => return,
             },
             Query::Alive => Answer::Alive,
             Query::Figures => Answer::Figures(Box::new(self.view().figures(now))),

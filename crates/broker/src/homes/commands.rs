@@ -115,6 +115,9 @@ impl HomeSide<'_> {
                     queue.apply(now, command::Work { budget: WORK_BUDGET }, sink)
                 });
                 let home = &mut self.homes.queues[slot as usize];
+                if !home.queue.has_excess() {
+                    self.homes.policies.trimmed(id);
+                }
                 if more {
                     home.list(slot, &mut self.homes.working);
                 } else {

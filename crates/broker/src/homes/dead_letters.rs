@@ -205,8 +205,7 @@ impl HomeSide<'_> {
 
     /// Whether a letter stays with its queue until all that get it have it.
     pub(crate) fn must_arrive(&self, letter: &DeadLetter) -> bool {
-        let info = self.directory.queue_by_id(letter.source.queue);
-        info.is_some_and(|info| info.settings().at_least_once)
+        self.settings_of(letter.source.queue).is_some_and(|settings| settings.at_least_once)
     }
 
     /// All queues of a letter that must arrive have reported.
@@ -401,8 +400,10 @@ impl HomeSide<'_> {
         is_asked: bool,
         out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>)> {
+        let settings = self.settings_of(letter.source.queue)?;
+        let exchange = settings.dead_letter_exchange.clone()?;
+        let own_key = settings.dead_letter_routing_key.clone();
         let info = self.directory.queue_by_id(letter.source.queue)?;
-        let exchange = info.settings().dead_letter_exchange.clone()?;
         let vhost = info.vhost;
         let place = letter.source.entry.place;
         let view = match (place.body(), place.position()) {
@@ -417,7 +418,7 @@ impl HomeSide<'_> {
         };
         let old_exchange = core::str::from_utf8(view.exchange).ok()?;
         let old_key = core::str::from_utf8(view.routing_key).ok()?;
-        let own_key = info.settings().dead_letter_routing_key.as_deref();
+        let own_key = own_key.as_deref();
         let death = Death {
             queue: info.name(),
             reason: letter.reason,

@@ -20,20 +20,24 @@ impl HomeSide<'_> {
         if info.home != self.shard.id {
             return;
         }
-        let mut home = Home::new(now, info);
+        let settings = self.directory.settings_of(info);
+        let mut home = Home::new(now, info, settings);
         if let Some(recorder) = &self.homes.recorder {
-            home.queue.record_to(now, info.settings(), recorder);
+            let settings = self.directory.settings_of(info);
+            home.queue.record_to(now, &settings, recorder);
         }
         home.account_memory(self.shard);
         if info.durable {
             self.journal.name(0);
         }
-        self.tell_strategy(info, out);
         let id = info.id;
         let slot = self.homes.queues.insert(home) as u32;
         self.directory.note_slot(place, slot);
         let homes = &self.homes.queues;
         self.homes.slots.insert(id, slot, |slot| homes[slot as usize].id);
+        if let Some(info) = self.directory.queue_by_id(id) {
+            self.tell_strategy(info, out);
+        }
         self.shard.counters.queues_created += 1;
         self.dispatch_ready(now, slot, out);
     }
@@ -58,6 +62,9 @@ impl HomeSide<'_> {
         }
         for info in &applied.queues_deleted {
             self.home_deleted(now, info, applied.goes_in_slices, out);
+        }
+        if let Some(vhost) = applied.policies_changed {
+            self.homes.policies.changed(vhost);
         }
         for id in &applied.holdings_dropped {
             self.drop_holding(*id);
@@ -126,6 +133,7 @@ impl HomeSide<'_> {
             return self.home_left(info.id, 0, info.home == self.shard.id);
         };
         let mut home = self.homes.queues.remove(slot as usize);
+        self.homes.policies.trimmed(info.id);
         self.shard.counters.queues_deleted += 1;
         self.journal.forget_windows(home.queue.windowed());
         self.journal.drop_queue(home.log, home.id);

@@ -110,7 +110,8 @@ impl HomeSide<'_> {
         for (to, reply) in home.take_answers() {
             self.shard.reply(to, old, reply, out);
         }
-        let Home { mut queue, log, .. } = home;
+        self.homes.policies.trimmed(old);
+        let (mut queue, settings, log) = home.into_parts();
         self.journal.forget_windows(queue.windowed());
         self.journal.drop_queue(log, old);
         self.home_left(old, log, queue.is_durable());
@@ -121,7 +122,7 @@ impl HomeSide<'_> {
             self.forget_remote(key, old, out);
         }
         self.shard.counters.queues_moved += 1;
-        let cargo = Box::new(MovingQueue { queue, why: why.unwrap_or_default() });
+        let cargo = Box::new(MovingQueue { queue, settings, why: why.unwrap_or_default() });
         out.mail[to.index()].items.push(Mail::QueueArrives { queue: id, cargo });
     }
 
@@ -134,7 +135,7 @@ impl HomeSide<'_> {
         cargo: MovingQueue,
         out: &mut Outbox,
     ) {
-        let MovingQueue { mut queue, why } = cargo;
+        let MovingQueue { mut queue, settings, why } = cargo;
         let own = self.shard.id;
         let Some(info) = self.directory.queue_by_id(id) else {
             // Deleted on the way.
@@ -163,7 +164,7 @@ impl HomeSide<'_> {
                 self.homes.remote.consumers.insert(consumer.key, remote);
             }
         }
-        let mut home = Home::arrived(id, queue, log_place);
+        let mut home = Home::arrived(id, queue, settings, log_place);
         home.account_memory(self.shard);
         let slot = self.homes.queues.insert(home) as u32;
         // What it brought may be more than it needs here.
@@ -181,6 +182,7 @@ impl HomeSide<'_> {
         out.log(Severity::Info, "queue-moved", text);
         self.homes.migrations.came(now, id);
         out.own.push(Mail::QueueStays { queue: id });
+        self.renew_arrived(now, slot, out);
         self.dispatch_ready(now, slot, out);
     }
 

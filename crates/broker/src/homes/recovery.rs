@@ -33,6 +33,7 @@ impl HomeSide<'_> {
 
     /// Makes the homes of this shard of all queues that the directory has, before anybody is served.
     pub(crate) fn make_homes(&mut self, now: Now, out: &mut Outbox) {
+        self.homes.policies.start_at(self.directory.policy_epoch());
         let shard = self.shard.id;
         let places = 0..self.directory.queue_places();
         let is_own =

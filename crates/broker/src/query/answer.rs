@@ -58,6 +58,11 @@ pub enum Answer {
     },
     /// What became of a change of the directory.
     Changed(Result<(), Refusal>),
+    /// The policies are followed.
+    PoliciesApplied {
+        /// Up to this epoch; less than was asked for only where very many wait.
+        epoch: u64,
+    },
     /// Whether an order is being carried out, or could not be: what it names is not here, or cannot go.
     Ordered(bool),
     /// There is no virtual host of that name.

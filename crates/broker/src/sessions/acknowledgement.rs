@@ -75,7 +75,7 @@ impl SessionSide<'_> {
     /// How long this delivery may wait; zero for ever.
     pub(crate) fn consumer_timeout(&self, delivery: &Unacked) -> Duration {
         let queue = self.directory.queue_by_id(self.directory.id_now(delivery.queue));
-        let own = queue.and_then(|info| info.settings().consumer_timeout);
+        let own = queue.and_then(|info| self.directory.settings_of(info).consumer_timeout);
         own.unwrap_or(self.shard.limits.consumer_timeout)
     }
 

@@ -178,11 +178,14 @@ impl HomeSide<'_> {
         }
     }
 
-    /// A new queue may ask for what its other arguments rule out.
+    /// A queue may ask for what its other arguments, or policies, rule out.
     pub(crate) fn tell_strategy(&self, info: &QueueInfo, out: &mut Outbox) {
         let asked =
             info.arguments().get("x-dead-letter-strategy").and_then(|value| value.as_text());
-        if asked == Some("at-least-once") && !info.settings().at_least_once {
+        if asked != Some("at-least-once") {
+            return;
+        }
+        if self.settings_of(info.id).is_some_and(|settings| !settings.at_least_once) {
             let text = format!(
                 "dead letters of {} are sent at most once: at-least-once needs a dead-letter \
                  exchange and x-overflow reject-publish",
