@@ -3,23 +3,19 @@
 use crate::accounts::Accounts;
 use crate::change::{Change, Checked};
 use crate::exchange::ExchangeInfo;
-use crate::policy::{ApplyTo, Policy, PolicyMatch, PolicyScope, definition};
+use crate::policy::{self, Policy, PolicyMatch, PolicyScope};
 use crate::queue_info::QueueInfo;
 use crate::request::Request;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use lepus_amqp::table::Table;
 use lepus_base::VhostId;
 use lepus_queue::QueueSettings;
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
-/// Longest name of a policy in bytes.
-const NAME_BYTES_MAX: usize = 255;
 /// Bytes that a policy takes on a shard beside what all shards share, about.
 const ENTRY_BYTES: usize = 128;
 
@@ -179,11 +175,9 @@ impl Policies {
         match request {
             Request::SetPolicy { vhost, scope, name, pattern, apply_to, priority, definition } => {
                 let vhost = accounts.resolve(vhost)?;
-                if name.is_empty() || name.len() > NAME_BYTES_MAX {
-                    let text = format!("name has to have 1 to {NAME_BYTES_MAX} bytes");
-                    return Err(invalid(definition::failed(&text)));
-                }
-                let policy = checked(name, pattern, apply_to, *priority, definition, *scope)?;
+                let policy = policy::checked(name, pattern, apply_to, definition, *scope)
+                    .map_err(|text| Refusal::new(RefusalKind::PreconditionFailed, text))?
+                    .with_priority(*priority);
                 if self.find(vhost.id, *scope, name) == Some(&policy) {
                     return Ok(Checked::Already(None));
                 }
@@ -259,33 +253,4 @@ impl Policies {
             }
         }
     }
-}
-
-/// A policy that may be set.
-fn checked(
-    name: &str,
-    pattern: &str,
-    apply_to: &str,
-    priority: i64,
-    table: &Table,
-    scope: PolicyScope,
-) -> Result<Policy, Refusal> {
-    let Some(apply_to) = ApplyTo::from_name(apply_to) else {
-        let text = format!(
-            "apply-to '{}' unrecognised; should be one of: 'queues', 'classic_queues', \
-             'quorum_queues', 'streams', 'exchanges', or 'all'",
-            apply_to.chars().take(100).collect::<String>()
-        );
-        return Err(invalid(definition::failed(&text)));
-    };
-    definition::check(table, scope).map_err(invalid)?;
-    Policy::new(name, pattern, apply_to, priority, table.to_bytes()).map_err(|why| {
-        let shown: String = pattern.chars().take(100).collect();
-        let text = format!("pattern should be regular expression but is invalid: '{shown}': {why}");
-        invalid(definition::failed(&text))
-    })
-}
-
-fn invalid(text: String) -> Refusal {
-    Refusal::new(RefusalKind::PreconditionFailed, text)
 }

@@ -9,11 +9,15 @@ use crate::exchange::ExchangeInfo;
 use crate::permission::Pattern;
 use crate::queue_info::QueueInfo;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use lepus_amqp::table::{Table, TableBytes, TableRef};
 use lepus_queue::{PolicySettings, QueueKind};
+
+/// Longest name of a policy in bytes.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Who sets a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +158,11 @@ impl Policy {
         Policy { name: name.into(), pattern, apply_to, priority, definition, unfit }
     }
 
+    /// The same with another priority.
+    pub(crate) fn with_priority(self, priority: i64) -> Policy {
+        Policy { priority, ..self }
+    }
+
     /// Its name, of which each virtual host has one per scope.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -218,6 +227,49 @@ impl Policy {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Policy>() + self.name.len() + self.pattern.bytes() + self.definition.len()
     }
+}
+
+/// Whether a policy may be set, wherever that is.
+///
+/// # Errors
+/// A text as RabbitMQ has it, which begins with `Validation failed`.
+pub fn check(
+    name: &str,
+    pattern: &str,
+    apply_to: &str,
+    definition: &Table,
+    scope: PolicyScope,
+) -> Result<(), String> {
+    checked(name, pattern, apply_to, definition, scope).map(drop)
+}
+
+/// A policy that may be set, of priority 0.
+pub(crate) fn checked(
+    name: &str,
+    pattern: &str,
+    apply_to: &str,
+    definition: &Table,
+    scope: PolicyScope,
+) -> Result<Policy, String> {
+    let shown = |text: &str| text.chars().take(100).collect::<String>();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        let text = format!("name has to have 1 to {NAME_BYTES_MAX} bytes");
+        return Err(definition::failed(&text));
+    }
+    let Some(apply_to) = ApplyTo::from_name(apply_to) else {
+        let text = format!(
+            "apply-to '{}' unrecognised; should be one of: 'queues', 'classic_queues', \
+             'quorum_queues', 'streams', 'exchanges', or 'all'",
+            shown(apply_to)
+        );
+        return Err(definition::failed(&text));
+    };
+    definition::check(definition, scope)?;
+    Policy::new(name, pattern, apply_to, 0, definition.to_bytes()).map_err(|why| {
+        let shown = shown(pattern);
+        let text = format!("pattern should be regular expression but is invalid: '{shown}': {why}");
+        definition::failed(&text)
+    })
 }
 
 /// The policies that count for a queue or an exchange.

@@ -1,17 +1,28 @@
-//! Definitions files: users, virtual hosts, permissions, exchanges, queues and bindings as JSON in
+//! Definitions files: users, virtual hosts, permissions, policies, parameters, exchanges, queues and bindings as JSON in
 //! RabbitMQ's format.
 //!
 //! A file becomes a list of directory requests in the order in which they must be carried out. The
-//! import adds: what exists already stays as it is. Keys that are not known are passed over; what is
-//! known and cannot be applied (policies, parameters) is named in [`Definitions::skipped`].
+//! import adds: queues and exchanges that exist already stay as they are. Keys that are not known are passed over; what is
+//! known and has no effect here is named in [`Definitions::skipped`].
 
+mod export;
 mod field;
 mod item;
+mod parameter;
+mod policy;
 
+pub use export::{
+    global_parameter_value, operator_policy_parameter, parameter_value, policy_value, table_value,
+    user_limits_value, vhost_limits_value,
+};
 use field::Object;
 use item::File;
+pub use item::{LIMITS, OPERATOR_POLICY, POLICY};
 use lepus_base::ShardId;
 use lepus_broker::directory::Request;
+use lepus_broker::policy::definition::old_keys;
+pub use parameter::{check_parameter, parameter_request};
+pub use policy::{Body as PolicyBody, policy_request};
 use std::fmt;
 
 /// A file, read.
@@ -19,7 +30,7 @@ use std::fmt;
 pub struct Definitions {
     /// What to carry out, in order.
     pub requests: Vec<Step>,
-    /// What the file has and the broker does not apply, one sentence each.
+    /// What the file has and what has no effect here, one sentence each.
     pub skipped: Vec<String>,
 }
 
@@ -53,6 +64,39 @@ impl fmt::Display for DefinitionsError {
 
 impl std::error::Error for DefinitionsError {}
 
+/// What is wrong with a value of a policy or a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueError {
+    /// Path inside the value, empty for the value as a whole.
+    pub path: String,
+    /// What is wrong there; begins with `Validation failed` where RabbitMQ says so.
+    pub text: String,
+}
+
+impl ValueError {
+    /// What serde found at a path.
+    fn of(error: &serde_path_to_error::Error<serde_json::Error>) -> ValueError {
+        let path = error.path().to_string();
+        ValueError { path: path.trim_start_matches('.').to_owned(), text: plainly(error.inner()) }
+    }
+}
+
+impl From<String> for ValueError {
+    fn from(text: String) -> ValueError {
+        ValueError { path: String::new(), text }
+    }
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.text)
+        } else {
+            write!(f, "{}: {}", self.path, self.text)
+        }
+    }
+}
+
 /// Who imports: what the file leaves open.
 #[derive(Clone, Debug)]
 pub struct Importer {
@@ -77,7 +121,6 @@ impl Importer {
             let (name, metadata) = (self.vhost.clone(), file.metadata());
             definitions.push("", Request::CreateVhost { name, metadata });
         }
-        definitions.note_skipped(&file);
         self.collect(file, single.then_some(self.vhost.as_str()), &mut definitions)?;
         Ok(definitions)
     }
@@ -124,15 +167,36 @@ impl Importer {
             let path = format!("vhosts[{index}]");
             vhost.requests().into_iter().for_each(|request| definitions.push(&path, request));
         }
+        let mut limits = Vec::new();
+        let mut parameters = Vec::new();
+        for (index, parameter) in file.parameters.into_iter().enumerate() {
+            let path = format!("parameters[{index}]");
+            if !parameter.is_known() {
+                definitions.skip_parameter(&parameter);
+                continue;
+            }
+            let list = if parameter.is_limit() { &mut limits } else { &mut parameters };
+            match parameter.request(vhost) {
+                Ok(request) => list.push(Step { path, request }),
+                Err(text) => return Err(DefinitionsError { path, text }),
+            }
+        }
+        definitions.requests.append(&mut limits);
         definitions.extend("permissions", file.permissions, |_, one| one.request(vhost))?;
+        definitions.extend("exchanges", file.exchanges, |_, one| one.request(vhost))?;
         definitions
             .extend("topic_permissions", file.topic_permissions, |_, one| one.request(vhost))?;
-        definitions.extend("parameters", file.parameters, |_, one| one.request(vhost))?;
+        definitions.extend("global_parameters", file.global_parameters, |_, one| {
+            Ok((!one.is_internal()).then(|| one.request()))
+        })?;
+        // Queues are born with their policies.
+        definitions.extend("policies", file.policies, |_, one| one.request(vhost))?;
+        definitions.requests.append(&mut parameters);
+        definitions.note_old_keys();
         definitions.extend("queues", file.queues, |index, queue| {
             let shard = ShardId((index % usize::from(self.shards.max(1))) as u16);
             queue.request(vhost, shard, &self.user)
         })?;
-        definitions.extend("exchanges", file.exchanges, |_, one| one.request(vhost))?;
         definitions.extend("bindings", file.bindings, |_, one| one.request(vhost))
     }
 }
@@ -198,25 +262,23 @@ impl Definitions {
         Ok(())
     }
 
-    /// Names what the file has and nobody applies.
-    fn note_skipped(&mut self, file: &File) {
-        for policy in &file.policies {
-            let (name, vhost) = (&policy.name, policy.vhost.as_deref().unwrap_or("/"));
-            let text =
-                format!("policy {name:?} of vhost {vhost:?} is not applied: there are no policies");
-            self.skipped.push(text);
-        }
-        for parameter in file.parameters.iter().filter(|one| one.component != item::LIMITS) {
-            let (component, name) = (&parameter.component, &parameter.name);
-            let text = format!("parameter {name:?} of component {component:?} is not applied");
-            self.skipped.push(text);
-        }
-        // These two only name the exporting cluster.
-        let names = file.global_parameters.iter().map(|parameter| &parameter.name);
-        for name in
-            names.filter(|name| !["cluster_name", "internal_cluster_id"].contains(&name.as_str()))
-        {
-            self.skipped.push(format!("global parameter {name:?} is not applied"));
+    /// Names a parameter that no part of the broker knows.
+    fn skip_parameter(&mut self, parameter: &item::Parameter) {
+        let (component, name) = (&parameter.component, &parameter.name);
+        let text = format!("parameter {name:?} of component {component:?} is not applied");
+        self.skipped.push(text);
+    }
+
+    /// Names what policies have that is kept and has no effect.
+    fn note_old_keys(&mut self) {
+        for step in &self.requests {
+            let Request::SetPolicy { name, definition, .. } = &step.request else { continue };
+            let keys: Vec<&str> = old_keys(definition).collect();
+            if !keys.is_empty() {
+                let (path, keys) = (&step.path, keys.join(", "));
+                let text = format!("{path}: policy {name:?} keeps {keys} without any effect");
+                self.skipped.push(text);
+            }
         }
     }
 }

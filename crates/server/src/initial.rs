@@ -29,7 +29,7 @@ pub struct Initial {
     pub is_first: bool,
     /// Users that may log in from this machine only.
     pub loopback_users: Vec<Box<str>>,
-    /// What the definitions file has and the broker does not apply, one sentence each.
+    /// What the definitions file has and what has no effect here, one sentence each.
     pub skipped: Vec<String>,
     /// What exists otherwise than the definitions file has it, one sentence each.
     pub differing: Vec<String>,
@@ -330,7 +330,7 @@ mod tests {
                 "queues": [{{"name": "q", "vhost": "v", "durable": true, "auto_delete": false, "arguments": {{"x-max-length": 3}}}}],
                 "exchanges": [{{"name": "x", "vhost": "v", "type": "topic", "durable": true, "auto_delete": false, "internal": false, "arguments": {{}}}}],
                 "bindings": [{{"source": "x", "vhost": "v", "destination": "q", "destination_type": "queue", "routing_key": "all", "arguments": {{}}}}],
-                "policies": [{{"name": "p", "vhost": "v"}}]}}"#
+                "policies": [{{"name": "p", "vhost": "v", "pattern": "^(?!amq\\.).*", "definition": {{"ha-mode": "all", "max-length": 2}}}}]}}"#
         );
         let root = Scratch::new("initial-file");
         let initial = with_file(&root, &content).unwrap();
@@ -342,6 +342,7 @@ mod tests {
         let vhost = directory.vhost("v").unwrap();
         let queue = directory.queue(vhost, "q").unwrap();
         assert_eq!(queue.settings().max_length, Some(3));
+        assert_eq!(directory.settings_of(queue).max_length, Some(2));
         assert!(directory.exchange(vhost, "x").is_some());
     }
 

@@ -2,11 +2,13 @@
 //! `null` leaves out as well.
 
 use super::field::{Algorithm, Arguments, MaybeEmpty, Words, list};
-use super::plainly;
+use super::parameter::{empty, is_known, parameter_request};
+use super::policy::{Body, policy_request};
 use lepus_base::ShardId;
 use lepus_broker::binding::Destination;
 use lepus_broker::directory::{
-    HashingAlgorithm, PasswordHash, Request, UserLimits, VhostLimits, VhostMetadata, VhostRef,
+    HashingAlgorithm, PasswordHash, PolicyScope, Request, UserLimits, VhostLimits, VhostMetadata,
+    VhostRef,
 };
 use lepus_broker::queue::QueueKind;
 use serde::de::{Error, IgnoredAny};
@@ -184,7 +186,7 @@ pub struct OfVhost {
 }
 
 impl OfVhost {
-    fn request(self, vhost: VhostRef) -> Request {
+    pub fn request(self, vhost: VhostRef) -> Request {
         let limits = VhostLimits { connections_max: self.connections, queues_max: self.queues };
         Request::SetVhostLimits { vhost, limits }
     }
@@ -253,7 +255,7 @@ impl TopicPermission {
     }
 }
 
-/// A parameter of a component. Those of `vhost-limits` are taken.
+/// A parameter of a part of the broker.
 #[derive(Debug, Deserialize)]
 pub struct Parameter {
     pub component: String,
@@ -263,23 +265,44 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The limits of a virtual host, if that is what it is.
-    pub fn request(self, single: Option<&str>) -> Result<Option<Request>, String> {
-        let Some(value) = self.value.filter(|_| self.component == LIMITS) else {
-            return Ok(None);
-        };
-        let limits: Result<MaybeEmpty<OfVhost>, _> = serde_path_to_error::deserialize(value);
-        let MaybeEmpty(limits) = limits.map_err(|error| {
-            let path = error.path().to_string();
-            let dot = if path == "." { "" } else { "." };
-            format!("value{dot}{}: {}", path.trim_start_matches('.'), plainly(error.inner()))
-        })?;
-        Ok(Some(limits.request(vhost(self.vhost, single)?)))
+    /// Whether it limits a virtual host.
+    pub fn is_limit(&self) -> bool {
+        self.component == LIMITS
     }
+
+    /// Whether it is a policy or an operator policy.
+    pub fn is_policy(&self) -> bool {
+        [POLICY, OPERATOR_POLICY].contains(&self.component.as_str())
+    }
+
+    /// Whether some part of the broker knows it.
+    pub fn is_known(&self) -> bool {
+        self.is_limit() || self.is_policy() || is_known(&self.component)
+    }
+
+    /// What it sets.
+    pub fn request(self, single: Option<&str>) -> Result<Request, String> {
+        let Parameter { component, name, vhost: own, value } = self;
+        let vhost = vhost(own, single)?;
+        let request = parameter_request(vhost, component, name, value.unwrap_or_else(empty));
+        request.map_err(|error| {
+            let dot = if error.path.is_empty() { "" } else { "." };
+            format!("value{dot}{}: {}", error.path, in_a_line(&error.text))
+        })
+    }
+}
+
+/// A refusal of a policy or a parameter, which has several lines for those who look for the first.
+fn in_a_line(text: &str) -> &str {
+    text.strip_prefix("Validation failed\n\n").unwrap_or(text).trim_end()
 }
 
 /// The component whose parameters are limits of virtual hosts.
 pub const LIMITS: &str = "vhost-limits";
+/// The component whose parameters are policies.
+pub const POLICY: &str = "policy";
+/// The component whose parameters are operator policies.
+pub const OPERATOR_POLICY: &str = "operator_policy";
 
 /// A queue.
 #[derive(Debug, Deserialize)]
@@ -382,15 +405,42 @@ impl Binding {
     }
 }
 
-/// A policy, which is not applied.
+/// A policy.
 #[derive(Debug, Deserialize)]
 pub struct Policy {
     pub name: String,
     pub vhost: Option<String>,
+    pattern: Option<String>,
+    #[serde(rename = "apply-to")]
+    apply_to: Option<String>,
+    priority: Option<i64>,
+    definition: Option<Arguments>,
 }
 
-/// A parameter of the whole cluster, which is not applied.
+impl Policy {
+    pub fn request(self, single: Option<&str>) -> Result<Request, String> {
+        let Policy { name, vhost: own, pattern, apply_to, priority, definition } = self;
+        let body = Body { pattern, apply_to, priority, definition };
+        let request = policy_request(vhost(own, single)?, PolicyScope::User, name, body);
+        request.map_err(|text| in_a_line(&text).to_owned())
+    }
+}
+
+/// A parameter of the whole broker.
 #[derive(Debug, Deserialize)]
 pub struct GlobalParameter {
     pub name: String,
+    value: Option<serde_json::Value>,
+}
+
+impl GlobalParameter {
+    /// Whether it only says something of the broker that wrote the file.
+    pub fn is_internal(&self) -> bool {
+        self.name.starts_with("internal")
+    }
+
+    pub fn request(self) -> Request {
+        let value = self.value.unwrap_or_default().to_string();
+        Request::SetGlobalParameter { name: self.name, value }
+    }
 }

@@ -22,10 +22,12 @@ const EXPORT: &str = r#"{
   "vhosts": [{"name": "/", "description": "Default", "tags": [], "metadata": {"description": "Default", "tags": [], "default_queue_type": "quorum"}}],
   "permissions": [{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
   "topic_permissions": [{"user": "old", "vhost": "/", "exchange": "t", "write": "^a", "read": ".*"}],
-  "parameters": [{"component": "shovel", "vhost": "/", "name": "s", "value": {}},
+  "parameters": [{"component": "shovel", "vhost": "/", "name": "s", "value": {"src-uri": "amqp://a", "src-queue": "a", "dest-uri": "amqp://b"}},
+    {"component": "odd", "vhost": "/", "name": "o", "value": {}},
+    {"component": "operator_policy", "vhost": "/", "name": "op", "value": {"pattern": "^a", "apply-to": "queues", "definition": {"expires": 5}, "priority": 2}},
     {"component": "vhost-limits", "vhost": "/", "name": "limits", "value": {"max-queues": 7, "max-connections": -1}}],
-  "global_parameters": [{"name": "cluster_name", "value": "rabbit@x"}],
-  "policies": [{"vhost": "/", "name": "ha", "pattern": ".*", "apply-to": "all", "definition": {}, "priority": 0}],
+  "global_parameters": [{"name": "cluster_name", "value": "rabbit@x"}, {"name": "internal_cluster_id", "value": "i"}],
+  "policies": [{"vhost": "/", "name": "ha", "pattern": ".*", "apply-to": "all", "definition": {"ha-mode": "all", "max-length": 5}, "priority": 0}],
   "queues": [
     {"name": "q1", "vhost": "/", "durable": true, "auto_delete": false,
      "arguments": {"x-max-length": 10, "x-big": 18446744073709551615, "x-share": 0.5, "x-list": [1, "a"], "x-in": {"b": true}}},
@@ -46,32 +48,36 @@ fn an_export_becomes_requests_in_the_needed_order() {
             "users[1]",
             "users[1]",
             "vhosts[0]",
+            "parameters[3]",
             "permissions[0]",
+            "exchanges[0]",
             "topic_permissions[0]",
-            "parameters[1]",
+            "global_parameters[0]",
+            "policies[0]",
+            "parameters[0]",
+            "parameters[2]",
             "queues[0]",
             "queues[1]",
-            "exchanges[0]",
             "bindings[0]",
             "bindings[1]",
         ]
     );
     let Request::PutUser { name, tags, .. } = &definitions.requests[1].request else { panic!() };
     assert_eq!((name.as_str(), tags.len(), &*tags[1]), ("old", 2, "policymaker"));
-    let Request::Bind { destination, vhost, .. } = &definitions.requests[11].request else {
+    let Request::Bind { destination, vhost, .. } = &definitions.requests[15].request else {
         panic!()
     };
     assert!(matches!(destination, Destination::Exchange(name) if name == "y"));
     assert!(matches!(vhost, VhostRef::Name(name) if &**name == "/"));
     let Request::SetUserLimits { limits, .. } = &definitions.requests[2].request else { panic!() };
-    assert_eq!((limits.channels_max, limits.connections_max), (Some(5), Some(-1)));
-    let Request::SetVhostLimits { limits, .. } = &definitions.requests[6].request else { panic!() };
-    assert_eq!((limits.queues_max, limits.connections_max), (Some(7), None));
+    assert_eq!((limits.channels_max, limits.connections_max), (Some(5), None));
+    let Request::SetVhostLimits { limits, .. } = &definitions.requests[4].request else { panic!() };
+    assert_eq!((limits.queues_max, limits.connections_max), (Some(7), Some(-1)));
     assert_eq!(
         definitions.skipped,
         [
-            "policy \"ha\" of vhost \"/\" is not applied: there are no policies",
-            "parameter \"s\" of component \"shovel\" is not applied",
+            "parameter \"o\" of component \"odd\" is not applied",
+            "policies[0]: policy \"ha\" keeps ha-mode without any effect",
         ]
     );
 }
@@ -79,7 +85,7 @@ fn an_export_becomes_requests_in_the_needed_order() {
 #[test]
 fn whole_numbers_become_integers() {
     let definitions = importer().read(EXPORT).unwrap();
-    let Request::DeclareQueue { arguments, declared_on, .. } = &definitions.requests[7].request
+    let Request::DeclareQueue { arguments, declared_on, .. } = &definitions.requests[12].request
     else {
         panic!()
     };
@@ -89,7 +95,7 @@ fn whole_numbers_become_integers() {
     let list = AmqpValue::Array(vec![AmqpValue::I64(1), AmqpValue::LongString(b"a".to_vec())]);
     assert_eq!(arguments.get("x-list"), Some(&list));
     assert_eq!(*declared_on, ShardId(0));
-    let Request::DeclareQueue { arguments, declared_on, .. } = &definitions.requests[8].request
+    let Request::DeclareQueue { arguments, declared_on, .. } = &definitions.requests[13].request
     else {
         panic!()
     };
@@ -140,8 +146,36 @@ fn errors_name_their_path() {
             "users[0].limits.max-channels: found floating point `1000.0`, expected a whole number",
         ),
         (
-            r#"{"users": [{"name": "u", "limits": {"max-channels": 5000000000}}]}"#,
-            "users[0].limits.max-channels: 5000000000 is too large",
+            r#"{"policies": [{"vhost": "/", "name": "p", "pattern": "", "definition": {"odd": 1}}]}"#,
+            "policies[0]: [<<\"odd\">>] are not recognised policy settings",
+        ),
+        (
+            r#"{"policies": [{"vhost": "/", "name": "p", "pattern": "(", "definition": {"expires": 1}}]}"#,
+            "policies[0]: pattern should be regular expression but is invalid",
+        ),
+        (
+            r#"{"policies": [{"vhost": "/", "name": "p", "definition": {"expires": 1}}]}"#,
+            "policies[0]: key_missing: pattern",
+        ),
+        (
+            r#"{"policies": [{"vhost": "/", "name": "p", "pattern": "a", "priority": "x"}]}"#,
+            "policies[0].priority: found string \"x\", expected a whole number",
+        ),
+        (
+            r#"{"policies": [{"name": "p", "pattern": "a", "definition": {"expires": 1}}]}"#,
+            "policies[0]: missing field `vhost`",
+        ),
+        (
+            r#"{"parameters": [{"component": "operator_policy", "vhost": "/", "name": "p", "value": {"pattern": "a", "definition": {"ha-mode": "all"}}}]}"#,
+            "parameters[0]: value: [<<\"ha-mode\">>] are not recognised operator policy settings",
+        ),
+        (
+            r#"{"parameters": [{"component": "operator_policy", "vhost": "/", "name": "p", "value": {"pattern": 5}}]}"#,
+            "parameters[0]: value.pattern: found integer `5`, expected a text",
+        ),
+        (
+            r#"{"parameters": [{"component": "shovel", "vhost": "/", "name": "s", "value": {}}]}"#,
+            "parameters[0]: value: Key \"src-uri\" not found in s",
         ),
         (r#"{"users": [{"name": "u", "tags": 5}]}"#, "users[0].tags: expected a list of texts"),
         (r#"{} x"#, "not valid JSON: trailing characters"),
@@ -227,4 +261,88 @@ fn what_is_left_out_or_null_has_its_default() {
     assert_eq!(&*metadata(2).description, "old");
     assert!(matches!(requests[3].request, Request::SetVhostLimits { .. }));
     assert!(matches!(&requests[4].request, Request::DeclareQueue { durable: true, .. }));
+}
+
+/// A file of RabbitMQ 3.8, of 3.13 and of 4.x, shortened: mirrored queues, lazy queues, patterns that look around.
+const FILES: [&str; 3] = [
+    r#"{"rabbit_version": "3.8.9", "users": [], "vhosts": [{"name": "/"}], "parameters": [], "global_parameters": [],
+        "policies": [{"vhost": "/", "name": "ha-all", "pattern": "^(?!amq\\.).*", "apply-to": "all",
+            "definition": {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic", "queue-mode": "lazy"}, "priority": 0},
+            {"vhost": "/", "name": "nodes", "pattern": "^n", "apply-to": "queues", "definition": {"ha-mode": "nodes", "ha-params": ["a", "b"]}, "priority": 1}],
+        "queues": [{"name": "q", "vhost": "/", "durable": true, "auto_delete": false, "arguments": {}}]}"#,
+    r#"{"rabbit_version": "3.13.7", "vhosts": [{"limits": [], "name": "/", "metadata": {"tags": [], "description": "Default virtual host"}}],
+        "parameters": [{"component": "operator_policy", "name": "o", "value": {"apply-to": "queues", "definition": {"max-in-memory-length": 5, "expires": 9}, "pattern": "", "priority": 0}, "vhost": "/"}],
+        "policies": [{"vhost": "/", "name": "v", "pattern": "", "apply-to": "classic_queues", "definition": {"queue-version": 2}, "priority": 0}]}"#,
+    r#"{"rabbit_version": "4.1.0", "rabbitmq_definition_format": "cluster", "vhosts": [{"name": "/", "limits": {"max-queues": 9}, "metadata": {"default_queue_type": "quorum"}}],
+        "global_parameters": [{"name": "cluster_tags", "value": {"region": "eu"}}, {"name": "internal_cluster_id", "value": "i"}],
+        "policies": [{"vhost": "/", "name": "p", "pattern": ".*", "apply-to": "quorum_queues", "definition": {"delivery-limit": -1, "target-group-size": 3}, "priority": 0}]}"#,
+];
+
+#[test]
+fn files_of_all_versions_are_read_with_what_has_no_effect_named() {
+    let skipped = |file: &str| importer().read(file).unwrap().skipped;
+    assert_eq!(
+        skipped(FILES[0]),
+        [
+            "policies[0]: policy \"ha-all\" keeps ha-mode, ha-params, ha-sync-mode, queue-mode without any effect",
+            "policies[1]: policy \"nodes\" keeps ha-mode, ha-params without any effect",
+        ]
+    );
+    assert_eq!(
+        skipped(FILES[1]),
+        [
+            "policies[0]: policy \"v\" keeps queue-version without any effect",
+            "parameters[0]: policy \"o\" keeps max-in-memory-length without any effect",
+        ]
+    );
+    assert_eq!(skipped(FILES[2]), [""; 0]);
+    let requests = importer().read(FILES[2]).unwrap().requests;
+    let global = requests.iter().find_map(|step| match &step.request {
+        Request::SetGlobalParameter { name, value } => Some((name.as_str(), value.as_str())),
+        _ => None,
+    });
+    assert_eq!(global, Some(("cluster_tags", r#"{"region":"eu"}"#)));
+}
+
+#[test]
+fn what_was_read_is_written_as_it_was() {
+    use lepus_base::HashState;
+    use lepus_broker::directory::{Checked, Directory, PolicyScope};
+    let mut directory = Directory::new(HashState::new(1), 1);
+    for change in Directory::preset("guest", b"guest", [1; 4], "/") {
+        directory.apply(&change);
+    }
+    for file in FILES {
+        for step in importer().read(file).unwrap().requests {
+            if let Ok(Checked::Change(change)) = directory.check(&step.request) {
+                directory.apply(&change);
+            }
+        }
+    }
+    let written: Vec<serde_json::Value> = directory
+        .policies(PolicyScope::User, None)
+        .map(|(vhost, policy)| policy_value(&vhost.name, policy))
+        .chain(
+            directory
+                .policies(PolicyScope::Operator, None)
+                .map(|(vhost, policy)| operator_policy_parameter(&vhost.name, policy)),
+        )
+        .chain(
+            directory.global_parameters().map(|(name, value)| global_parameter_value(name, value)),
+        )
+        .collect();
+    let mut read = Vec::new();
+    for file in FILES {
+        let file: serde_json::Value = serde_json::from_str(file).unwrap();
+        for list in ["policies", "parameters", "global_parameters"] {
+            read.extend(file[list].as_array().into_iter().flatten().cloned());
+        }
+    }
+    read.retain(|one| one["name"] != "internal_cluster_id");
+    assert_eq!(written.len(), read.len());
+    for one in &read {
+        assert!(written.contains(one), "{one}");
+    }
+    let limits = directory.vhost_info(directory.vhost("/").unwrap()).unwrap().limits;
+    assert_eq!(vhost_limits_value(&limits).to_string(), r#"{"max-queues":9}"#);
 }

@@ -127,7 +127,7 @@ fn status_and_lists_show_what_there_is() {
                    {"name": "mails", "vhost": "/", "durable": true, "auto_delete": false, "arguments": {"x-max-length": 5}}],
         "exchanges": [{"name": "shop", "vhost": "/", "type": "topic", "durable": true, "auto_delete": false, "internal": false, "arguments": {}}],
         "bindings": [{"source": "shop", "vhost": "/", "destination": "orders", "destination_type": "queue", "routing_key": "o.#", "arguments": {}}],
-        "policies": [{"name": "p", "vhost": "/"}]}"#;
+        "policies": [{"name": "p", "vhost": "/", "pattern": "", "definition": {"ha-mode": "all"}}]}"#;
     std::fs::write(&definitions, content).unwrap();
     let program = Program::start(
         &scratch,
