@@ -17,6 +17,7 @@ mod objects;
 mod path;
 mod request;
 mod samples;
+mod shovel;
 mod table;
 
 pub use mirror::Mirror;
@@ -32,6 +33,7 @@ use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
 use path::Parameters;
 use samples::Samples;
+use shovel::Shovels;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -79,6 +81,12 @@ pub trait Running: Send + Sync + 'static {
 
     /// Connections that may be open at once.
     fn connections_max(&self) -> u64;
+
+    /// A user in whose name the broker's own parts do what they do with messages of a virtual host.
+    ///
+    /// # Errors
+    /// In words, where there is none.
+    fn user_in(&self, vhost: &str) -> Result<String, String>;
 
     /// Opens an AMQP connection on which `user`, who comes from `peer`, is known already (SASL EXTERNAL).
     ///
@@ -132,6 +140,7 @@ pub struct Api {
     mirror: Arc<Mirror>,
     throttle: Throttle,
     samples: Arc<Samples>,
+    shovels: Arc<Shovels>,
 }
 
 impl fmt::Debug for Api {
@@ -147,7 +156,13 @@ impl Api {
     /// When the system has no thread.
     pub fn start(broker: Arc<dyn Running>, mirror: Arc<Mirror>) -> io::Result<Api> {
         let samples = Samples::start(Arc::clone(&broker))?;
-        Ok(Api { broker, mirror, throttle: Throttle::default(), samples })
+        let shovels = Shovels::start(Arc::clone(&broker), Arc::clone(&mirror))?;
+        Ok(Api { broker, mirror, throttle: Throttle::default(), samples, shovels })
+    }
+
+    /// Parameters have changed, of which shovels follow.
+    fn links_changed(&self) {
+        self.shovels.note_change();
     }
 
     /// Answers a request. May take as long as the broker takes to do it.

@@ -132,7 +132,6 @@ impl Importer {
     pub fn read_for_vhost(&self, content: &str) -> Result<Definitions, DefinitionsError> {
         let file = Importer::parse(content)?;
         let mut definitions = Definitions::default();
-        definitions.note_skipped(&file);
         self.collect(file, Some(self.vhost.as_str()), &mut definitions)?;
         Ok(definitions)
     }

@@ -9,7 +9,7 @@ use lepus_base::ShardId;
 use lepus_broker::directory::Request;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
-use lepus_management::api::{Done, Listener, Running};
+use lepus_management::api::{Done, Listener, Mirror, Running};
 use lepus_management::snapshot::{Node, Snapshot};
 use lepus_shard::{Inside, PeerInfo};
 use std::collections::VecDeque;
@@ -34,6 +34,8 @@ pub struct RunningBroker {
     pub inside: Inside,
     /// Where it listens.
     pub listeners: Vec<Listener>,
+    /// What is declared.
+    pub mirror: Arc<Mirror>,
     /// What was set.
     pub config: Arc<Config>,
     /// Where its data is.
@@ -65,7 +67,14 @@ impl Running for RunningBroker {
     }
 
     fn ask_all(&self, query: &Query) -> Result<Vec<Answer>, String> {
-        self.figures.ask_all(query)
+        match query {
+            // Messages above a new limit have to leave first.
+            Query::AwaitPolicies { .. } => {
+                let answers = self.figures.commands.wait_all(query, CHANGE_TIMEOUT);
+                answers.map_err(|error| error.to_string())
+            }
+            query => self.figures.ask_all(query),
+        }
     }
 
     fn snapshot(&self) -> Result<Snapshot, String> {
@@ -107,6 +116,10 @@ impl Running for RunningBroker {
 
     fn connections_max(&self) -> u64 {
         self.config.connections_max
+    }
+
+    fn user_in(&self, vhost: &str) -> Result<String, String> {
+        self.mirror.administrator_in(vhost)
     }
 
     fn connect(&self, user: &str, peer: SocketAddr) -> io::Result<UnixStream> {

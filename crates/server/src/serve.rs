@@ -116,6 +116,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         figures: Arc::clone(&figures),
         inside: running.inside(),
         listeners: addresses.iter().filter_map(listener).collect(),
+        mirror: Arc::clone(&mirror),
         config: Arc::clone(config),
         data_dir: data_path.clone(),
         log: log.clone(),

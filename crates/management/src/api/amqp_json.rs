@@ -1,35 +1,10 @@
-//! AMQP's tables and properties as JSON, and back.
+//! Properties of messages as JSON, and back.
 
 use super::body::Fields;
 use super::failure::Failure;
 use lepus_amqp::properties::Properties;
-use lepus_amqp::table::{TableRef, ValueRef};
+use crate::definitions::table_value;
 use serde_json::{Map, Value, json};
-
-/// A table as an object.
-pub(crate) fn object(table: TableRef<'_>) -> Value {
-    let fields = table.iter().map(|(name, value)| (name.to_owned(), value_of(value)));
-    Value::Object(fields.collect())
-}
-
-fn value_of(value: ValueRef<'_>) -> Value {
-    match value {
-        ValueRef::Bool(value) => json!(value),
-        ValueRef::F32(value) => json!(value),
-        ValueRef::F64(value) => json!(value),
-        ValueRef::U64(value) | ValueRef::Timestamp(value) => json!(value),
-        ValueRef::Decimal { scale, value } => {
-            json!(f64::from(value) / 10_f64.powi(i32::from(scale)))
-        }
-        ValueRef::LongString(bytes) | ValueRef::Binary(bytes) => {
-            json!(String::from_utf8_lossy(bytes))
-        }
-        ValueRef::Array(items) => Value::Array(items.iter().map(value_of).collect()),
-        ValueRef::Table(table) => object(table),
-        ValueRef::Void => Value::Null,
-        other => json!(other.as_integer()),
-    }
-}
 
 /// A message's properties as an object, of those that are there.
 pub(crate) fn properties(properties: &Properties) -> Value {
@@ -43,7 +18,7 @@ pub(crate) fn properties(properties: &Properties) -> Value {
     add("content_type", text(&properties.content_type));
     add("content_encoding", text(&properties.content_encoding));
     let headers = properties.headers.as_ref();
-    add("headers", headers.map(|headers| object(headers.to_bytes().as_ref())));
+    add("headers", headers.map(|headers| table_value(headers.to_bytes().as_ref())));
     add("delivery_mode", properties.delivery_mode.map(|mode| json!(mode)));
     add("priority", properties.priority.map(|priority| json!(priority)));
     add("correlation_id", text(&properties.correlation_id));

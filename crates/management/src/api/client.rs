@@ -59,7 +59,7 @@ impl Session {
     pub(crate) fn open(context: &Context<'_>, vhost: &str) -> Result<Session, Failure> {
         let user = match &context.login.user {
             Some(user) => user.clone(),
-            None => administrator(context, vhost)?,
+            None => context.api.broker.user_in(vhost).map_err(Failure::bad_request)?,
         };
         // The operator comes from this machine.
         let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -204,21 +204,6 @@ impl Session {
             _ => None,
         })
     }
-}
-
-/// An administrator who may enter the virtual host.
-fn administrator(context: &Context<'_>, vhost: &str) -> Result<String, Failure> {
-    let directory = context.directory();
-    let id = directory.vhost(vhost).ok_or_else(Failure::vhost_not_found)?;
-    let accounts = directory.accounts();
-    let mut users = accounts.users();
-    let found =
-        users.find(|user| user.has_tag("administrator") && accounts.may_open(&user.name, id));
-    found.map(|user| user.name.to_string()).ok_or_else(|| {
-        Failure::bad_request(format!(
-            "no administrator has permissions in vhost '{vhost}': give one some, messages are handled in the name of a user"
-        ))
-    })
 }
 
 /// What the broker closed a channel with.

@@ -89,6 +89,26 @@ impl Mirror {
         self.shared.catch_up();
     }
 
+    /// An administrator who may enter a virtual host.
+    ///
+    /// # Errors
+    /// In words, where there is none.
+    pub fn administrator_in(&self, vhost: &str) -> Result<String, String> {
+        self.catch_up();
+        let directory = self.directory();
+        let id = directory.vhost(vhost).ok_or_else(|| format!("there is no vhost '{vhost}'"))?;
+        let accounts = directory.accounts();
+        let is_one = |name: &str| accounts.may_open(name, id);
+        let mut users = accounts.users();
+        let found = users.find(|user| user.has_tag("administrator") && is_one(&user.name));
+        found.map(|user| user.name.to_string()).ok_or_else(|| {
+            format!(
+                "no administrator has permissions in vhost '{vhost}', and messages are handled in the name of a user: \
+                 give one some"
+            )
+        })
+    }
+
     /// The directory as it was at the last [`Mirror::catch_up`] or later. A thread that holds it must not ask for it
     /// again, nor catch up.
     pub fn directory(&self) -> RwLockReadGuard<'_, Directory> {

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::failure::Failure;
 use super::objects::{
     bindings, channels, connections, consumers, definitions, exchanges, features, health, limits,
-    messages, node, overview, permissions, queues, users, vhosts,
+    messages, node, overview, parameters, permissions, policies, queues, shovels, users, vhosts,
 };
 use super::request::Reply;
 
@@ -81,7 +81,7 @@ const fn delete(right: Right, answer: Answer) -> Action {
     Action { method: "DELETE", right, answer }
 }
 
-use Right::{Administrator, Member, Monitoring, Nothing};
+use Right::{Administrator, Member, Monitoring, Nothing, Policymaker};
 
 /// Paths with words come before those with names in the same places.
 #[rustfmt::skip]
@@ -90,7 +90,7 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "whoami", actions: &[get(Member, overview::who_am_i)] },
     Entry { pattern: "version", actions: &[get(Nothing, overview::version)] },
     Entry { pattern: "extensions", actions: &[get(Member, overview::extensions)] },
-    Entry { pattern: "cluster-name", actions: &[get(Member, overview::cluster_name)] },
+    Entry { pattern: "cluster-name", actions: &[get(Member, parameters::get_cluster_name), put(Administrator, parameters::put_cluster_name)] },
     Entry { pattern: "nodes", actions: &[get(Monitoring, node::list)] },
     Entry { pattern: "nodes/{n}", actions: &[get(Monitoring, node::one)] },
     Entry { pattern: "nodes/{n}/memory", actions: &[get(Monitoring, node::memory)] },
@@ -163,6 +163,19 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "topic-permissions/{v}/{u}", actions: &[get(Administrator, permissions::topic_one), put(Administrator, permissions::topic_put), delete(Administrator, permissions::topic_delete)] },
     Entry { pattern: "topic-permissions/{v}/{u}/{x}", actions: &[delete(Administrator, permissions::topic_delete_one)] },
 
+    Entry { pattern: "policies", actions: &[get(Member, policies::list)] },
+    Entry { pattern: "policies/{v}", actions: &[get(Member, policies::of_vhost)] },
+    Entry { pattern: "policies/{v}/{n}", actions: &[get(Member, policies::one), put(Policymaker, policies::set), delete(Policymaker, policies::clear)] },
+    Entry { pattern: "operator-policies", actions: &[get(Member, policies::operator_list)] },
+    Entry { pattern: "operator-policies/{v}", actions: &[get(Member, policies::operator_of_vhost)] },
+    Entry { pattern: "operator-policies/{v}/{n}", actions: &[get(Member, policies::operator_one), put(Administrator, policies::operator_set), delete(Administrator, policies::operator_clear)] },
+    Entry { pattern: "parameters", actions: &[get(Policymaker, parameters::list)] },
+    Entry { pattern: "parameters/{c}", actions: &[get(Policymaker, parameters::of_component)] },
+    Entry { pattern: "parameters/{c}/{v}", actions: &[get(Policymaker, parameters::of_vhost)] },
+    Entry { pattern: "parameters/{c}/{v}/{n}", actions: &[get(Policymaker, parameters::one), put(Policymaker, parameters::set), delete(Policymaker, parameters::clear)] },
+    Entry { pattern: "global-parameters", actions: &[get(Policymaker, parameters::global_list)] },
+    Entry { pattern: "global-parameters/{n}", actions: &[get(Policymaker, parameters::global_one), put(Policymaker, parameters::global_set), delete(Policymaker, parameters::global_clear)] },
+
     Entry { pattern: "vhost-limits", actions: &[get(Administrator, limits::vhosts)] },
     Entry { pattern: "vhost-limits/{v}", actions: &[get(Administrator, limits::vhost)] },
     Entry { pattern: "vhost-limits/{v}/{l}", actions: &[put(Administrator, limits::put_vhost), delete(Administrator, limits::delete_vhost)] },
@@ -192,6 +205,10 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "health/checks/ready-to-serve-clients", actions: &[get(Member, health::connections)] },
     Entry { pattern: "health/checks/reached-target-cluster-size", actions: &[get(Member, health::ok)] },
 
+    Entry { pattern: "shovels", actions: &[get(Monitoring, shovels::list)] },
+    Entry { pattern: "shovels/{v}", actions: &[get(Monitoring, shovels::of_vhost)] },
+    Entry { pattern: "shovels/vhost/{v}/{n}", actions: &[get(Monitoring, shovels::one), delete(Policymaker, shovels::delete)] },
+    Entry { pattern: "shovels/vhost/{v}/{n}/restart", actions: &[delete(Policymaker, shovels::restart)] },
     Entry { pattern: "federation-links", actions: &[get(Monitoring, features::none)] },
     Entry { pattern: "federation-links/{v}", actions: &[get(Monitoring, features::none)] },
     Entry { pattern: "federation-links/state/{s}", actions: &[get(Monitoring, features::none)] },

@@ -1,29 +1,33 @@
 //! What the directory has as JSON values, in the form of a definitions file.
 
-use lepus_amqp::table::{Table, Value as AmqpValue};
+use lepus_amqp::table::{TableRef, ValueRef};
 use lepus_broker::directory::{ParameterInfo, Policy, UserLimits, VhostLimits};
 use serde_json::{Map, Value, json};
 
 /// A table, such as arguments or the definition of a policy. Bytes that are no text are shown as such, with marks where
 /// they are not.
 #[must_use]
-pub fn table_value(table: &Table) -> Value {
-    Value::Object(table.iter().map(|(name, value)| (name.to_owned(), field_value(value))).collect())
+pub fn table_value(table: TableRef<'_>) -> Value {
+    let fields = table.iter().map(|(name, value)| (name.to_owned(), field_value(value)));
+    Value::Object(fields.collect())
 }
 
-fn field_value(value: &AmqpValue) -> Value {
+fn field_value(value: ValueRef<'_>) -> Value {
     match value {
-        AmqpValue::Void => Value::Null,
-        AmqpValue::Bool(flag) => Value::Bool(*flag),
-        AmqpValue::F32(number) => json!(number),
-        AmqpValue::F64(number) => json!(number),
-        AmqpValue::U64(number) | AmqpValue::Timestamp(number) => json!(number),
-        AmqpValue::LongString(bytes) | AmqpValue::Binary(bytes) => {
-            Value::String(String::from_utf8_lossy(bytes).into_owned())
+        ValueRef::Void => Value::Null,
+        ValueRef::Bool(value) => json!(value),
+        ValueRef::F32(value) => json!(value),
+        ValueRef::F64(value) => json!(value),
+        ValueRef::U64(value) | ValueRef::Timestamp(value) => json!(value),
+        ValueRef::Decimal { scale, value } => {
+            json!(f64::from(value) / 10_f64.powi(i32::from(scale)))
         }
-        AmqpValue::Array(items) => Value::Array(items.iter().map(field_value).collect()),
-        AmqpValue::Table(table) => table_value(table),
-        other => other.as_integer().map_or(Value::Null, |number| json!(number)),
+        ValueRef::LongString(bytes) | ValueRef::Binary(bytes) => {
+            json!(String::from_utf8_lossy(bytes))
+        }
+        ValueRef::Array(items) => Value::Array(items.iter().map(field_value).collect()),
+        ValueRef::Table(table) => table_value(table),
+        other => json!(other.as_integer()),
     }
 }
 
@@ -52,7 +56,7 @@ fn body(policy: &Policy) -> Map<String, Value> {
     fields.insert("pattern".to_owned(), policy.pattern().into());
     fields.insert("apply-to".to_owned(), policy.apply_to().name().into());
     fields.insert("priority".to_owned(), policy.priority().into());
-    fields.insert("definition".to_owned(), table_value(&policy.definition().to_owned()));
+    fields.insert("definition".to_owned(), table_value(policy.definition()));
     fields
 }
 

@@ -1,10 +1,10 @@
 //! Bindings.
 
-use super::super::amqp_json;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::path;
 use super::super::request::Reply;
+use crate::definitions::table_value;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lepus_amqp::table::{Table, TableRef};
@@ -49,7 +49,7 @@ fn row(vhost: &str, info: &BindingInfo<'_>) -> Value {
         "destination": info.destination.name(),
         "destination_type": info.destination.kind(),
         "routing_key": info.routing_key,
-        "arguments": amqp_json::object(info.arguments),
+        "arguments": table_value(info.arguments),
         "properties_key": properties_key(info.routing_key, info.arguments),
     })
 }

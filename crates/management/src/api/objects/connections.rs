@@ -1,9 +1,9 @@
 //! Connections.
 
-use super::super::amqp_json;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use crate::definitions::table_value;
 use lepus_base::{ConnectionId, ShardId};
 use lepus_broker::query::{ConnectionRow, PLACES_MAX, Page};
 use lepus_broker::{Answer, Query};
@@ -100,7 +100,7 @@ fn row(context: &Context<'_>, row: &ConnectionRow) -> Value {
         "type": "network",
         "state": if row.blocked { "blocking" } else { "running" },
         "connected_at": row.accepted_millis,
-        "client_properties": amqp_json::object(row.client_properties.as_ref()),
+        "client_properties": table_value(row.client_properties.as_ref()),
         "host": host,
         "port": port,
         "peer_host": peer_host,

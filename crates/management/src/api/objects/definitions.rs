@@ -1,11 +1,11 @@
 //! Definitions: everything that is declared, as a file, and back.
 
-use super::super::amqp_json;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use crate::definitions::Importer;
-use lepus_broker::directory::{DestinationRef, Directory, Request, VhostInfo, VhostRef};
+use crate::definitions::{policy_value, table_value};
+use lepus_broker::directory::{DestinationRef, Directory, PolicyScope, Request, VhostInfo, VhostRef};
 use serde_json::{Value, json};
 
 /// What stands at the top of a file of the whole broker.
@@ -32,6 +32,25 @@ fn metadata(vhost: &VhostInfo) -> Value {
         value["protected_from_deletion"] = json!(true);
     }
     value
+}
+
+/// A row as a file of one virtual host, or of all, has it.
+fn in_file(mut row: Value, names_vhost: bool) -> Value {
+    if !names_vhost && let Some(fields) = row.as_object_mut() {
+        fields.remove("vhost");
+    }
+    row
+}
+
+fn policies_of(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Vec<Value> {
+    let own = directory.policies(PolicyScope::User, Some(vhost.id));
+    own.map(|(vhost, policy)| in_file(policy_value(&vhost.name, policy), names_vhost)).collect()
+}
+
+/// Parameters as files have them, operator policies among them. Limits stand with their virtual host.
+fn parameters_of(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Vec<Value> {
+    let rows = super::parameters::rows_of(directory, vhost).into_iter();
+    rows.map(|row| in_file(row, names_vhost)).collect()
 }
 
 /// Exchanges, queues and bindings of a virtual host, in the order of their names.
@@ -73,7 +92,7 @@ fn objects(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Objec
                     "durable": info.durable,
                     "auto_delete": info.auto_delete,
                     "internal": info.internal,
-                    "arguments": amqp_json::object(info.arguments.as_ref()),
+                    "arguments": table_value(info.arguments.as_ref()),
                 }))
             })
             .collect(),
@@ -84,7 +103,7 @@ fn objects(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Objec
                     "type": info.kind.name(),
                     "durable": info.durable,
                     "auto_delete": info.auto_delete,
-                    "arguments": amqp_json::object(info.arguments()),
+                    "arguments": table_value(info.arguments()),
                 }))
             })
             .collect(),
@@ -95,7 +114,7 @@ fn objects(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Objec
                     "destination": info.destination.name(),
                     "destination_type": info.destination.kind(),
                     "routing_key": info.routing_key,
-                    "arguments": amqp_json::object(info.arguments),
+                    "arguments": table_value(info.arguments),
                 }))
             })
             .collect(),
@@ -148,9 +167,15 @@ pub(crate) fn all(context: &Context<'_>) -> Result<Reply, Failure> {
     body["vhosts"] = vhosts.collect();
     body["permissions"] = super::permissions::all(&directory).into();
     body["topic_permissions"] = super::permissions::all_topic(&directory).into();
-    body["parameters"] = json!([]);
-    body["global_parameters"] = json!([]);
-    body["policies"] = json!([]);
+    let parameters = accounts.vhosts().flat_map(|vhost| parameters_of(&directory, vhost, true));
+    body["parameters"] = parameters.collect();
+    let global = super::parameters::global_rows(context, &directory).into_iter();
+    let is_told = |row: &Value| {
+        row["name"].as_str().is_some_and(|name| !name.starts_with("internal"))
+    };
+    body["global_parameters"] = global.filter(is_told).collect();
+    let policies = accounts.vhosts().flat_map(|vhost| policies_of(&directory, vhost, true));
+    body["policies"] = policies.collect();
     let (mut exchanges, mut queues, mut bindings) = (Vec::new(), Vec::new(), Vec::new());
     for vhost in accounts.vhosts() {
         let objects = objects(&directory, vhost, true);
@@ -180,8 +205,8 @@ pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
     body["default_queue_type"] =
         json!(vhost.metadata.default_queue_type.map_or("classic", |kind| kind.name()));
     body["limits"] = json!(super::limits::of_vhost(vhost));
-    body["parameters"] = json!([]);
-    body["policies"] = json!([]);
+    body["parameters"] = parameters_of(&directory, vhost, false).into();
+    body["policies"] = policies_of(&directory, vhost, false).into();
     (body["exchanges"], body["queues"], body["bindings"]) =
         (objects.exchanges.into(), objects.queues.into(), objects.bindings.into());
     Ok(reply(context, body, tag))

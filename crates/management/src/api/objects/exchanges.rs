@@ -1,24 +1,28 @@
 //! Exchanges.
 
-use super::super::amqp_json;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use crate::definitions::table_value;
 use lepus_base::VhostId;
 use lepus_broker::directory::{Directory, ExchangeInfo, Request};
 use serde_json::{Value, json};
 
 fn row(directory: &Directory, info: &ExchangeInfo) -> Value {
-    json!({
+    let mut row = json!({
         "name": info.name,
         "vhost": directory.vhost_name(info.vhost),
         "type": info.kind_name(),
         "durable": info.durable,
         "auto_delete": info.auto_delete,
         "internal": info.internal,
-        "arguments": amqp_json::object(info.arguments.as_ref()),
+        "arguments": table_value(info.arguments.as_ref()),
         "user_who_performed_action": "rmq-internal",
-    })
+    });
+    if let Some(name) = directory.policy_of_exchange(info).policy_name() {
+        row["policy"] = json!(name);
+    }
+    row
 }
 
 fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {

@@ -3,31 +3,22 @@
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use crate::definitions::{user_limits_value, vhost_limits_value};
 use lepus_broker::directory::{Request, User, UserLimits, VhostInfo, VhostLimits};
-use serde_json::{Map, Value, json};
-
-fn object(limits: [(&str, Option<i64>); 2]) -> Map<String, Value> {
-    let set = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), json!(limit?))));
-    set.collect()
-}
+use serde_json::{Value, json};
 
 /// The limits of a virtual host that are set.
-pub(crate) fn of_vhost(vhost: &VhostInfo) -> Map<String, Value> {
-    let limits = vhost.limits;
-    let number = |limit: Option<u64>| limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX));
-    object([
-        ("max-connections", number(limits.connections_max)),
-        ("max-queues", number(limits.queues_max)),
-    ])
+pub(crate) fn of_vhost(vhost: &VhostInfo) -> Value {
+    vhost_limits_value(&vhost.limits)
 }
 
 /// The limits of a user that are set.
-pub(crate) fn of_user(user: &User) -> Map<String, Value> {
-    let limits = user.limits;
-    object([
-        ("max-connections", limits.connections_max.map(i64::from)),
-        ("max-channels", limits.channels_max.map(i64::from)),
-    ])
+pub(crate) fn of_user(user: &User) -> Value {
+    user_limits_value(&user.limits)
+}
+
+fn is_empty(limits: &Value) -> bool {
+    limits.as_object().is_none_or(serde_json::Map::is_empty)
 }
 
 /// `GET /vhost-limits`
@@ -35,7 +26,7 @@ pub(crate) fn vhosts(context: &Context<'_>) -> Result<Reply, Failure> {
     let rows = {
         let directory = context.directory();
         let all = directory.accounts().vhosts().map(|vhost| (vhost, of_vhost(vhost)));
-        let set = all.filter(|(_, limits)| !limits.is_empty());
+        let set = all.filter(|(_, limits)| !is_empty(limits));
         set.map(|(vhost, limits)| json!({"vhost": vhost.name, "value": limits})).collect()
     };
     context.list_rows(rows)
@@ -51,14 +42,14 @@ fn find_vhost(context: &Context<'_>) -> Result<VhostInfo, Failure> {
 pub(crate) fn vhost(context: &Context<'_>) -> Result<Reply, Failure> {
     let vhost = find_vhost(context)?;
     let limits = of_vhost(&vhost);
-    let rows = match limits.is_empty() {
+    let rows = match is_empty(&limits) {
         true => Vec::new(),
         false => vec![json!({"vhost": vhost.name, "value": limits})],
     };
     context.list_rows(rows)
 }
 
-/// The limit that a body sets; a negative one is none.
+/// The limit that a body sets; a negative one is none, and kept as it is.
 fn value(context: &Context<'_>) -> Result<i64, Failure> {
     context.fields()?.integer("value")?.ok_or_else(|| Failure::key_missing("value"))
 }
@@ -69,7 +60,6 @@ fn unknown(name: &str) -> Failure {
 
 fn set_vhost(context: &Context<'_>, limit: Option<i64>) -> Result<Reply, Failure> {
     let vhost = find_vhost(context)?;
-    let limit = limit.and_then(|limit| u64::try_from(limit).ok());
     let limits = match context.name(1) {
         "max-connections" => VhostLimits { connections_max: limit, ..vhost.limits },
         "max-queues" => VhostLimits { queues_max: limit, ..vhost.limits },
@@ -94,7 +84,7 @@ pub(crate) fn users(context: &Context<'_>) -> Result<Reply, Failure> {
     let rows = {
         let directory = context.directory();
         let all = directory.accounts().users().map(|user| (user, of_user(user)));
-        let set = all.filter(|(_, limits)| !limits.is_empty());
+        let set = all.filter(|(_, limits)| !is_empty(limits));
         set.map(|(user, limits)| json!({"user": user.name, "value": limits})).collect()
     };
     context.list_rows(rows)
@@ -108,7 +98,7 @@ fn find_user(context: &Context<'_>) -> Result<User, Failure> {
 pub(crate) fn user(context: &Context<'_>) -> Result<Reply, Failure> {
     let user = find_user(context)?;
     let limits = of_user(&user);
-    let rows = match limits.is_empty() {
+    let rows = match is_empty(&limits) {
         true => Vec::new(),
         false => vec![json!({"user": user.name, "value": limits})],
     };
@@ -117,7 +107,6 @@ pub(crate) fn user(context: &Context<'_>) -> Result<Reply, Failure> {
 
 fn set_user(context: &Context<'_>, limit: Option<i64>) -> Result<Reply, Failure> {
     let user = find_user(context)?;
-    let limit = limit.and_then(|limit| u32::try_from(limit).ok());
     let limits = match context.name(1) {
         "max-connections" => UserLimits { connections_max: limit, ..user.limits },
         "max-channels" => UserLimits { channels_max: limit, ..user.limits },

@@ -4,6 +4,7 @@ use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::super::samples::{CHURN, LEVELS, MESSAGES, Range, level_place};
+use super::parameters;
 use super::node::{self, VERSION_OF_ERLANG};
 use serde_json::{Map, Value, json};
 
@@ -49,7 +50,7 @@ pub(crate) fn overview(context: &Context<'_>) -> Result<Reply, Failure> {
         "product_version": node.told_version,
         "product_name": node.told_product,
         "rabbitmq_version": node.told_version,
-        "cluster_name": node.cluster,
+        "cluster_name": parameters::cluster_name(context),
         "erlang_version": VERSION_OF_ERLANG,
         "erlang_full_version": node::full_version(node),
         "crypto_lib_version": "",
@@ -60,7 +61,7 @@ pub(crate) fn overview(context: &Context<'_>) -> Result<Reply, Failure> {
         "is_op_policy_updating_enabled": true,
         "statistics_level": "fine",
         "statistics_db_event_queue": 0,
-        "cluster_tags": {},
+        "cluster_tags": parameters::global(context, "cluster_tags").unwrap_or_else(|| json!({})),
         "node_tags": {},
         "message_stats": stats,
         "churn_rates": churn,
@@ -105,9 +106,4 @@ pub(crate) fn version(context: &Context<'_>) -> Result<Reply, Failure> {
 /// `GET /extensions`
 pub(crate) fn extensions(_: &Context<'_>) -> Result<Reply, Failure> {
     Ok(Reply::json(json!([{"javascript": "dispatcher.js"}])))
-}
-
-/// `GET /cluster-name`
-pub(crate) fn cluster_name(context: &Context<'_>) -> Result<Reply, Failure> {
-    Ok(Reply::json(json!({"name": context.api.broker.node().cluster})))
 }

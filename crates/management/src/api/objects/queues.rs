@@ -1,12 +1,12 @@
 //! Queues.
 
-use super::super::amqp_json;
 use super::super::client::Session;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::super::samples::{OF_QUEUE, OF_QUEUE_COUNTED, Range, of_queue};
 use super::consumers;
+use crate::definitions::table_value;
 use lepus_base::{QueueId, ShardId};
 use lepus_broker::directory::{Directory, QueueInfo, Request};
 use lepus_broker::query::{PLACES_MAX, QueueFigures};
@@ -25,19 +25,27 @@ impl Context<'_> {
     /// What a queue is, whatever it holds.
     fn queue_attributes(&self, directory: &Directory, info: &QueueInfo) -> Map<String, Value> {
         let node = self.api.node_name();
-        super::fields(json!({
+        let policies = directory.policy_of_queue(info);
+        let mut row = super::fields(json!({
             "name": info.name(),
             "vhost": directory.vhost_name(info.vhost),
             "type": info.kind.name(),
             "durable": info.durable,
             "auto_delete": info.auto_delete,
             "exclusive": info.exclusive().is_some(),
-            "arguments": amqp_json::object(info.arguments()),
+            "arguments": table_value(info.arguments()),
             "node": node,
             "state": "running",
-            "effective_policy_definition": {},
+            "effective_policy_definition": table_value(policies.definition().to_bytes().as_ref()),
             "lepus": {"shard": info.home.0},
-        }))
+        }));
+        if let Some(name) = policies.policy_name() {
+            row.insert("policy".to_owned(), json!(name));
+        }
+        if let Some(name) = policies.operator_name() {
+            row.insert("operator_policy".to_owned(), json!(name));
+        }
+        row
     }
 
     /// Figures of queues, from their homes.

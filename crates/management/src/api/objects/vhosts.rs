@@ -21,7 +21,7 @@ fn row(context: &Context<'_>, vhost: &VhostInfo) -> Value {
             "tags": metadata.tags,
             "default_queue_type": kind,
         },
-        "tracing": false,
+        "tracing": metadata.tracing,
         "protected_from_deletion": metadata.protected,
         "cluster_state": {node: "running"},
     })
@@ -81,6 +81,10 @@ pub(crate) fn put(context: &Context<'_>) -> Result<Reply, Failure> {
         ..before
     };
     context.administer(Request::CreateVhost { name: name.clone(), metadata })?;
+    if fields.get("tracing").is_some() {
+        let on = fields.flag("tracing", false)?;
+        context.administer(Request::SetTracing { vhost: name.as_str().into(), on })?;
+    }
     if is_new && let Some(user) = &context.login.user {
         let all = || ".*".to_owned();
         context.administer(Request::SetPermission {
