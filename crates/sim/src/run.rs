@@ -24,6 +24,7 @@
 mod damage;
 mod life;
 mod operator;
+mod policies;
 mod question;
 
 use std::cell::RefCell;
@@ -47,6 +48,7 @@ use crate::plan::{Kind, Plan};
 use crate::routing::{self, Destination, Rule};
 use crate::run::life::Lives;
 use crate::run::operator::Operator;
+use crate::run::policies::Policies;
 use crate::run::question::LISTS;
 use crate::shards::Shards;
 use crate::world::{State, World};
@@ -220,6 +222,7 @@ fn run_with(
         channels: 0,
         lives: Lives::default(),
         operator: Operator::new(seed),
+        policies: Policies::of(seed),
         plan,
         rng,
         strain,
@@ -321,6 +324,7 @@ struct Run {
     channels: u64,
     lives: Lives,
     operator: Operator,
+    policies: Option<Policies>,
     plan: Plan,
     rng: Rng,
     /// Decides about what came last to the plans.
@@ -360,6 +364,7 @@ impl Run {
     /// One thing happens.
     fn step(&mut self) -> Verdict {
         self.move_someone();
+        self.police()?;
         if self.rng.chance(1, STEPS_PER_CALM) {
             return self.calm();
         }
@@ -569,6 +574,7 @@ impl Run {
     /// answered.
     fn check_quiet(&mut self) -> Verdict {
         self.operator.check_asked()?;
+        policies::check_settings(&self.shards)?;
         let mut wrong = self.shards.overdue();
         wrong.extend(self.shards.miscounted());
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
@@ -633,6 +639,7 @@ impl Run {
         }
         self.check_excess()?;
         self.check_answered()?;
+        self.check_policies_done()?;
         for actor in self.actors.iter().filter(|actor| actor.standing == Standing::Open) {
             if let Some(text) = actor.unanswered() {
                 return Err(format!("{text}, though all listen; {}", self.describe(actor.name)));
@@ -770,6 +777,7 @@ impl Run {
         self.release_delayed()?;
         self.relieve()?;
         self.check_accounts()?;
+        self.check_policies()?;
         self.operator.check_lists(&mut self.shards, 0..LISTS)?;
         self.leave_idle()?;
         let (logs, has_little_room) = (self.logs(), self.has_little_room());
