@@ -155,6 +155,9 @@ impl Backpressure {
     }
 }
 
+/// Stands for the shard on which something is short that an operator says is: every connection sends there.
+const ORDERED: ShardId = ShardId(u16::MAX);
+
 /// What is short.
 impl Backpressure {
     /// A connection published while something is short: it waits when it publishes again.
@@ -204,8 +207,23 @@ impl Backpressure {
 
     /// What is short on the first of these shards, this one left out, that is short of something.
     pub(crate) fn shortage_among(&self, shards: &[ShardId]) -> Option<Shortage> {
-        let short = self.short_elsewhere.iter().find(|(shard, _)| shards.contains(shard));
+        let concerns = |shard: &ShardId| shards.contains(shard) || *shard == ORDERED;
+        let short = self.short_elsewhere.iter().find(|(shard, _)| concerns(shard));
         short.map(|&(_, shortage)| shortage)
+    }
+
+    /// An operator says that something is short, or that it is not any more, whatever there is of it.
+    pub(crate) fn order_shortage(&mut self, shortage: Shortage, is_on: bool) {
+        self.short_elsewhere.retain(|&(shard, other)| shard != ORDERED || other != shortage);
+        if is_on {
+            self.short_elsewhere.push((ORDERED, shortage));
+        }
+    }
+
+    /// Whether an operator says that this is short.
+    #[must_use]
+    pub fn is_ordered(&self, shortage: Shortage) -> bool {
+        self.short_elsewhere.contains(&(ORDERED, shortage))
     }
 
     /// Something is short here from now on, or nothing. Whether the other shards have to be told.

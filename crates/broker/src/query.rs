@@ -20,6 +20,7 @@ pub use answer::{
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
 use crate::directory::Request;
+pub use crate::mail::Shortage;
 
 /// Places that one part of a list covers at most.
 pub const PLACES_MAX: usize = 256;
@@ -107,6 +108,13 @@ pub enum Query {
     AwaitPolicies {
         /// A number of that kind.
         epoch: u64,
+    },
+    /// Holds publishers back as if memory or the disk were short, or no longer: [`Answer::Ordered`]. For every shard.
+    Alarm {
+        /// What is said to be short.
+        shortage: Shortage,
+        /// Whether it is from now on.
+        is_on: bool,
     },
     /// Closes a connection: [`Answer::Ordered`]. For every shard, since it may be between two of them.
     CloseConnection {

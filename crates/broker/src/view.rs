@@ -16,7 +16,7 @@ use crate::held::Held;
 use crate::homes::Homes;
 use crate::journal::{Journal, OldestDelivery, log_of};
 use crate::lists::Lists;
-use crate::query::{Figures, Holdings};
+use crate::query::{Figures, Holdings, Shortage};
 use crate::sessions::Sessions;
 use crate::shard::Shard;
 
@@ -45,10 +45,12 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn figures(&self, now: Now) -> Figures {
         let oldest = self.oldest_delivery(now);
+        let mut logs = self.journal.figures();
+        logs.is_low |= self.shard.backpressure.is_ordered(Shortage::Disk);
         Figures {
             counters: self.shard.counters,
             holdings: self.holdings(),
-            logs: self.journal.figures(),
+            logs,
             oldest: oldest.and_then(|delivery| self.lists().oldest(delivery)),
         }
     }
@@ -68,7 +70,8 @@ impl<'a> View<'a> {
             delayed: self.homes.delayed() as u64,
             memory_bytes: self.shard.memory() as u64,
             memory_lent_bytes: self.shard.loan.bytes as u64,
-            memory_alarm: self.shard.backpressure.is_memory_short(),
+            memory_alarm: self.shard.backpressure.is_memory_short()
+                || self.shard.backpressure.is_ordered(Shortage::Memory),
         }
     }
 

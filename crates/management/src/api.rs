@@ -82,6 +82,15 @@ pub trait Running: Send + Sync + 'static {
     /// Connections that may be open at once.
     fn connections_max(&self) -> u64;
 
+    /// Whether it serves.
+    fn service(&self) -> Service;
+
+    /// Lets connections in or not, from now on.
+    fn set_service(&self, service: Service);
+
+    /// Begins the end of the broker and returns.
+    fn stop(&self);
+
     /// A user in whose name the broker's own parts do what they do with messages of a virtual host.
     ///
     /// # Errors
@@ -110,6 +119,23 @@ pub trait Running: Send + Sync + 'static {
     fn settings(&self) -> Vec<(String, String)>;
 }
 
+/// What an operator has said about whether the broker serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// False between `stop_app` and `start_app`.
+    pub is_running: bool,
+    /// Whether new connections are let in.
+    pub accepts: bool,
+    /// Whether it is to be taken out of service.
+    pub is_drained: bool,
+}
+
+impl Default for Service {
+    fn default() -> Service {
+        Service { is_running: true, accepts: true, is_drained: false }
+    }
+}
+
 /// Something that was done, or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done<'a> {
@@ -133,6 +159,9 @@ pub struct Listener {
     /// Where.
     pub address: SocketAddr,
 }
+
+/// What the paths begin with that answer whatever the broker's service is.
+const OWN: [&str; 2] = ["lepus", "ctl"];
 
 /// The API of one broker.
 pub struct Api {
@@ -227,6 +256,9 @@ impl Api {
                 login
             }
         };
+        if !self.broker.service().is_running && !parts.starts_with(&OWN.map(str::to_owned)) {
+            return Err(Failure::new(503, "app_stopped", "the broker was stopped by stop_app"));
+        }
         let query = Parameters::read(&request.query)?;
         (action.answer)(&Context { api: self, request, login, names, query })
     }

@@ -5,20 +5,22 @@ use crate::control;
 use crate::figures::Figures;
 use crate::log::{Level, Log};
 use crate::random;
+use crate::signal::Wish;
 use lepus_base::ShardId;
 use lepus_broker::directory::Request;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
-use lepus_management::api::{Done, Listener, Mirror, Running};
+use lepus_management::api::{Done, Listener, Mirror, Running, Service};
 use lepus_management::snapshot::{Node, Snapshot};
-use lepus_shard::{Inside, PeerInfo};
+use lepus_shard::{Inside, PeerInfo, Stopper};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a change of the directory may take before whoever asked is told that it is unsure.
@@ -42,6 +44,12 @@ pub struct RunningBroker {
     pub data_dir: PathBuf,
     /// Where changes are told.
     pub log: Log,
+    /// Lets connections in or not.
+    pub stopper: Stopper,
+    /// Told when the broker is to stop.
+    pub wish: Sender<Wish>,
+    /// What an operator has said.
+    pub service: Mutex<Service>,
 }
 
 impl fmt::Debug for RunningBroker {
@@ -116,6 +124,20 @@ impl Running for RunningBroker {
 
     fn connections_max(&self) -> u64 {
         self.config.connections_max
+    }
+
+    fn service(&self) -> Service {
+        *self.service.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_service(&self, service: Service) {
+        *self.service.lock().unwrap_or_else(PoisonError::into_inner) = service;
+        self.stopper.set_accepting(service.accepts);
+    }
+
+    fn stop(&self) {
+        // It is heard by the main thread, or has ended.
+        let _ = self.wish.send(Wish::Stop);
     }
 
     fn user_in(&self, vhost: &str) -> Result<String, String> {

@@ -31,7 +31,7 @@ use start::{Start, Started};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long the end waits for the log to be written.
@@ -98,7 +98,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         lifecycle: Arc::clone(&lifecycle),
         data_dir,
     };
-    let starting = starting.begin(wish)?;
+    let starting = starting.begin(wish.clone())?;
     let Some((started, reloads)) = wait_for_start(&wishes, &starting)? else {
         // Whatever the start is at may take long, and can be given up at any point as by a kill: the
         // end of the process ends it. It keeps the data directory locked until then.
@@ -120,6 +120,9 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         config: Arc::clone(config),
         data_dir: data_path.clone(),
         log: log.clone(),
+        stopper: running.stopper(),
+        wish: wish.clone(),
+        service: Mutex::default(),
     };
     let served = Api::start(Arc::new(broker), mirror)
         .map_err(|error| format!("cannot start the management API: {error}"))?;

@@ -173,6 +173,14 @@ pub struct StopReport {
 }
 
 impl Stopper {
+    /// As [`Running::set_accepting`].
+    pub fn set_accepting(&self, accepting: bool) {
+        self.gate.set_closed(!accepting);
+        for alarm in &self.alarms {
+            alarm.ring();
+        }
+    }
+
     /// Begins the end and returns at once: listeners close, clients are told, connections end.
     pub fn stop(&self) {
         self.gate.stop();
@@ -542,10 +550,7 @@ impl<C: Core> Running<C> {
 
     /// Lets new connections wait in the system's backlog, or takes them again.
     pub fn set_accepting(&self, accepting: bool) {
-        self.stopper.gate.set_closed(!accepting);
-        for alarm in &self.stopper.alarms {
-            alarm.ring();
-        }
+        self.stopper.set_accepting(accepting);
     }
 
     /// Begins the end; see [`Stopper::stop`].

@@ -38,6 +38,10 @@ impl Broker {
                 Some(answer) => answer,
                 None => return,
             },
+            Query::Alarm { shortage, is_on } => {
+                self.shard.backpressure.order_shortage(shortage, is_on);
+                Answer::Ordered(true)
+            }
             Query::Alive => Answer::Alive,
             Query::Figures => Answer::Figures(Box::new(self.view().figures(now))),
             list @ (Query::Queues { .. }

@@ -43,6 +43,11 @@ impl Login {
         Login { user: None, tags: vec!["administrator".to_owned()], peer: None }
     }
 
+    /// Whether it came by the control socket.
+    pub(crate) fn is_operator(&self) -> bool {
+        self.user.is_none() && self.peer.is_none()
+    }
+
     /// The user's name; the operator counts as a user that no client can be.
     pub(crate) fn name(&self) -> &str {
         self.user.as_deref().unwrap_or("rmq-operator")

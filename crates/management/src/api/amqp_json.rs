@@ -2,8 +2,8 @@
 
 use super::body::Fields;
 use super::failure::Failure;
-use lepus_amqp::properties::Properties;
 use crate::definitions::table_value;
+use lepus_amqp::properties::Properties;
 use serde_json::{Map, Value, json};
 
 /// A message's properties as an object, of those that are there.

@@ -4,6 +4,7 @@ pub(crate) mod bindings;
 pub(crate) mod channels;
 pub(crate) mod connections;
 pub(crate) mod consumers;
+pub(crate) mod ctl;
 pub(crate) mod definitions;
 pub(crate) mod exchanges;
 pub(crate) mod features;

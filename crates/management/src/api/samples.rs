@@ -129,6 +129,10 @@ impl<const N: usize> Series<N> {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// How much a value grew per second between the last two samples; negative for a level that fell.
     pub(crate) fn rate(&self, place: usize) -> f64 {
         let [Some((before, old)), Some((after, new))] = &self.last else { return 0.0 };
@@ -293,31 +297,39 @@ impl Samples {
         state
     }
 
-    /// The samples of the whole broker.
-    pub(crate) fn all(&self) -> Series<ALL> {
-        self.note_use().all.clone()
+    /// The samples of the whole broker; the figures that the caller has are the first where there is none yet.
+    pub(crate) fn all(&self, snapshot: &Snapshot) -> Series<ALL> {
+        let mut state = self.note_use();
+        if state.all.is_empty() {
+            state.all.add(now_millis(), of_all(snapshot));
+        }
+        state.all.clone()
     }
 
-    /// The samples of queues that are shown. From now on they are sampled, as long as there are few enough of them.
+    /// The samples of queues that are shown, with what the caller knows of each. From now on they are sampled, as long as
+    /// there are few enough of them.
     pub(crate) fn queues<T>(
         &self,
-        ids: impl Iterator<Item = QueueId>,
+        shown: impl Iterator<Item = (QueueId, [u64; OF_QUEUE.len()])>,
         mut tell: impl FnMut(QueueId, Option<&Series<{ OF_QUEUE.len() }>>) -> T,
     ) -> Vec<T> {
         let mut state = self.note_use();
-        let now = Instant::now();
-        ids.map(|id| {
-            let has_room = state.queues.len() < QUEUES_MAX;
-            if has_room || state.queues.contains_key(&id) {
+        let (now, millis) = (Instant::now(), now_millis());
+        shown
+            .map(|(id, values)| {
+                let has_room = state.queues.len() < QUEUES_MAX;
+                if !has_room && !state.queues.contains_key(&id) {
+                    return tell(id, None);
+                }
                 let new = || Watched { series: Series::default(), used: now };
                 let watched = state.queues.entry(id).or_insert_with(new);
                 watched.used = now;
+                if watched.series.is_empty() {
+                    watched.series.add(millis, values);
+                }
                 tell(id, Some(&watched.series))
-            } else {
-                tell(id, None)
-            }
-        })
-        .collect()
+            })
+            .collect()
     }
 
     /// Forgets everything.

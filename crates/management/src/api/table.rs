@@ -4,8 +4,9 @@ use super::access::Right;
 use super::context::Context;
 use super::failure::Failure;
 use super::objects::{
-    bindings, channels, connections, consumers, definitions, exchanges, features, health, limits,
-    messages, node, overview, parameters, permissions, policies, queues, shovels, users, vhosts,
+    bindings, channels, connections, consumers, ctl, definitions, exchanges, features, health,
+    limits, messages, node, overview, parameters, permissions, policies, queues, shovels, users,
+    vhosts,
 };
 use super::request::Reply;
 
@@ -219,4 +220,13 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "stream/publishers/{v}", actions: &[get(Member, features::none)] },
     Entry { pattern: "stream/consumers", actions: &[get(Member, features::none)] },
     Entry { pattern: "stream/consumers/{v}", actions: &[get(Member, features::none)] },
+
+    Entry { pattern: "lepus/ctl/state", actions: &[get(Administrator, ctl::state)] },
+    Entry { pattern: "lepus/ctl/lifecycle", actions: &[post(Administrator, ctl::change_state)] },
+    Entry { pattern: "lepus/ctl/status", actions: &[get(Administrator, ctl::status)] },
+    Entry { pattern: "lepus/ctl/settings/{s}", actions: &[put(Administrator, ctl::set)] },
+    Entry { pattern: "lepus/ctl/alarms/{a}", actions: &[put(Administrator, ctl::raise_alarm), delete(Administrator, ctl::clear_alarm)] },
+    Entry { pattern: "lepus/ctl/authenticate", actions: &[post(Administrator, ctl::authenticate)] },
+    Entry { pattern: "lepus/ctl/connections/close", actions: &[post(Administrator, ctl::close_connections)] },
+    Entry { pattern: "lepus/ctl/policies/{v}/{k}/{n}", actions: &[get(Administrator, ctl::matching)] },
 ];

@@ -9,6 +9,7 @@ mod hostile;
 mod load;
 mod locality;
 mod long_messages;
+mod management;
 mod orphans;
 mod profile;
 mod restart;

@@ -47,6 +47,7 @@ pub struct Program {
     pub banner: String,
     pub amqp: SocketAddr,
     pub metrics: SocketAddr,
+    pub management: SocketAddr,
 }
 
 impl Program {
@@ -84,12 +85,13 @@ impl Program {
         let address = |name: &str| {
             let line = banner.lines().find_map(|line| line.trim().strip_prefix(name));
             let line = line.unwrap_or_else(|| panic!("no {name} in {banner:?}"));
-            let text = line.trim().trim_start_matches("http://").trim_end_matches("/metrics");
-            text.parse().unwrap()
+            let text = line.trim().trim_start_matches("http://");
+            text.split('/').next().unwrap_or_default().parse().unwrap()
         };
         Program {
             amqp: address("amqp "),
             metrics: address("metrics "),
+            management: address("API "),
             child,
             data_dir,
             lines,

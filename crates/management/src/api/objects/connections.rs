@@ -48,6 +48,11 @@ impl Connections {
         Ok(Connections(all))
     }
 
+    /// All of them in the order in which they came.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ConnectionRow> {
+        self.0.values()
+    }
+
     pub(crate) fn get(&self, id: ConnectionId) -> Option<&ConnectionRow> {
         self.0.get(&id)
     }

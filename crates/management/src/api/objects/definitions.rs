@@ -5,7 +5,9 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use crate::definitions::Importer;
 use crate::definitions::{policy_value, table_value};
-use lepus_broker::directory::{DestinationRef, Directory, PolicyScope, Request, VhostInfo, VhostRef};
+use lepus_broker::directory::{
+    DestinationRef, Directory, PolicyScope, Request, VhostInfo, VhostRef,
+};
 use serde_json::{Value, json};
 
 /// What stands at the top of a file of the whole broker.
@@ -170,9 +172,8 @@ pub(crate) fn all(context: &Context<'_>) -> Result<Reply, Failure> {
     let parameters = accounts.vhosts().flat_map(|vhost| parameters_of(&directory, vhost, true));
     body["parameters"] = parameters.collect();
     let global = super::parameters::global_rows(context, &directory).into_iter();
-    let is_told = |row: &Value| {
-        row["name"].as_str().is_some_and(|name| !name.starts_with("internal"))
-    };
+    let is_told =
+        |row: &Value| row["name"].as_str().is_some_and(|name| !name.starts_with("internal"));
     body["global_parameters"] = global.filter(is_told).collect();
     let policies = accounts.vhosts().flat_map(|vhost| policies_of(&directory, vhost, true));
     body["policies"] = policies.collect();

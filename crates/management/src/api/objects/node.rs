@@ -101,7 +101,8 @@ pub(crate) fn contexts(context: &Context<'_>) -> Vec<Value> {
     http.map(row).collect()
 }
 
-fn row(context: &Context<'_>, snapshot: &Snapshot) -> Value {
+/// Everything about the node.
+pub(crate) fn row(context: &Context<'_>, snapshot: &Snapshot) -> Value {
     let held = |part| snapshot.held(part);
     let node = &snapshot.node;
     let files_max = match snapshot.own.open_files_max {

@@ -4,14 +4,14 @@ use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::super::samples::{CHURN, LEVELS, MESSAGES, Range, level_place};
-use super::parameters;
 use super::node::{self, VERSION_OF_ERLANG};
+use super::parameters;
 use serde_json::{Map, Value, json};
 
 /// `GET /overview`
 pub(crate) fn overview(context: &Context<'_>) -> Result<Reply, Failure> {
     let snapshot = context.api.broker.snapshot().map_err(Failure::unavailable)?;
-    let series = context.api.samples.all();
+    let series = context.api.samples.all(&snapshot);
     let lengths = Range::read(context, "lengths")?;
     let messages = Range::read(context, "msg_rates")?;
     let details = |name: &str| format!("{name}_details");

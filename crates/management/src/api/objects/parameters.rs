@@ -4,8 +4,8 @@ use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::policies;
-use crate::definitions::{global_parameter_value, operator_policy_parameter, parameter_value};
 use crate::definitions::{OPERATOR_POLICY, parameter_request};
+use crate::definitions::{global_parameter_value, operator_policy_parameter, parameter_value};
 use lepus_broker::directory::{Directory, PolicyScope, Request, VhostInfo};
 use serde_json::{Value, json};
 
@@ -142,7 +142,8 @@ pub(crate) fn global_one(context: &Context<'_>) -> Result<Reply, Failure> {
 }
 
 fn set_global(context: &Context<'_>, name: &str, value: &Value) -> Result<(), Failure> {
-    context.administer(Request::SetGlobalParameter { name: name.to_owned(), value: value.to_string() })
+    context
+        .administer(Request::SetGlobalParameter { name: name.to_owned(), value: value.to_string() })
 }
 
 /// `PUT /global-parameters/{n}`

@@ -12,7 +12,10 @@ use serde_json::Value;
 const PENDING: &str = "x-lepus-pending";
 
 /// A change of policies or parameters; returns when all shards follow it, or when that takes long.
-pub(crate) fn change(context: &Context<'_>, request: Request) -> Result<Option<&'static str>, Failure> {
+pub(crate) fn change(
+    context: &Context<'_>,
+    request: Request,
+) -> Result<Option<&'static str>, Failure> {
     context.administer(request)?;
     let epoch = context.directory().policy_epoch();
     let followed = context.api.broker.ask_all(&Query::AwaitPolicies { epoch });
@@ -27,7 +30,11 @@ pub(crate) fn reply(reply: Reply, pending: Option<&str>) -> Reply {
     }
 }
 
-fn listed(context: &Context<'_>, scope: PolicyScope, vhost: Option<&str>) -> Result<Reply, Failure> {
+fn listed(
+    context: &Context<'_>,
+    scope: PolicyScope,
+    vhost: Option<&str>,
+) -> Result<Reply, Failure> {
     let rows: Vec<Value> = {
         let directory = context.directory();
         let mut rows = Vec::new();

@@ -83,12 +83,13 @@ impl Context<'_> {
             let figures = self.queue_figures(items)?;
             let lengths = Range::read(self, "lengths")?;
             let messages = Range::read(self, "msg_rates")?;
-            let details =
-                self.api.samples.queues(items.iter().map(|item| item.id), |id, series| {
-                    let ranges = |place| if place < OF_QUEUE_COUNTED { messages } else { lengths };
-                    let details = |place| series.map(|series| series.details(place, ranges(place)));
-                    (id, [0, 1, 2, 3, 4, 5, 6].map(details))
-                });
+            let known = |id| figures.get(&id).copied().unwrap_or_default();
+            let shown = items.iter().map(|item| (item.id, of_queue(&known(item.id))));
+            let details = self.api.samples.queues(shown, |id, series| {
+                let ranges = |place| if place < OF_QUEUE_COUNTED { messages } else { lengths };
+                let details = |place| series.map(|series| series.details(place, ranges(place)));
+                (id, [0, 1, 2, 3, 4, 5, 6].map(details))
+            });
             for (row, (id, details)) in rows.iter_mut().zip(details) {
                 let Some(row) = row else { continue };
                 // One that has just been made, or moves, tells its figures next time.

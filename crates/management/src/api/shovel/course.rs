@@ -207,7 +207,9 @@ impl Course<'_> {
                 client.call(CHANNEL, bind, "queue.bind-ok").map_err(text)?;
                 Ok(name)
             }
-            (None, None) if is_source => Err("neither src-queue nor src-exchange is given".to_owned()),
+            (None, None) if is_source => {
+                Err("neither src-queue nor src-exchange is given".to_owned())
+            }
             _ => Ok(String::new()),
         }
     }
@@ -227,7 +229,16 @@ impl Course<'_> {
         };
         let frame_max = to.frame_max();
         let properties = self.properties(message)?;
-        encode_publish(to.output(), CHANNEL, frame_max, exchange, key, false, &properties, &message.body);
+        encode_publish(
+            to.output(),
+            CHANNEL,
+            frame_max,
+            exchange,
+            key,
+            false,
+            &properties,
+            &message.body,
+        );
         Ok(())
     }
 
@@ -247,7 +258,16 @@ impl Course<'_> {
             ($($field:ident),*) => { $(if set.$field.is_some() { own.$field = set.$field; })* };
         }
         take!(content_type, content_encoding, headers, delivery_mode, priority, correlation_id);
-        take!(reply_to, expiration, message_id, timestamp, message_type, user_id, app_id, cluster_id);
+        take!(
+            reply_to,
+            expiration,
+            message_id,
+            timestamp,
+            message_type,
+            user_id,
+            app_id,
+            cluster_id
+        );
         let headers = own.headers.get_or_insert_with(Table::new);
         if definition.adds_forward_headers {
             let uri = |side: &Side| {
@@ -311,7 +331,9 @@ fn ended(method: &Method<'_>) -> Option<io::Error> {
 fn receive(source: &mut Client<Stream>) -> Result<Vec<Message>, String> {
     let mut messages = Vec::new();
     let received = source.receive(&mut |event, _| match event {
-        ClientEvent::Content { method: Method::BasicDeliver(deliver), properties, body, .. } => {
+        ClientEvent::Content {
+            method: Method::BasicDeliver(deliver), properties, body, ..
+        } => {
             messages.push(Message {
                 tag: deliver.delivery_tag,
                 exchange: deliver.exchange.to_owned(),

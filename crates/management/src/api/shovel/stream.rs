@@ -66,7 +66,8 @@ struct Address {
 
 impl Address {
     fn read(uri: &str) -> Result<Address, String> {
-        let wrong = || format!("{} is no address of AMQP", super::definition::without_password(uri));
+        let wrong =
+            || format!("{} is no address of AMQP", super::definition::without_password(uri));
         let rest = match uri.split_once("://") {
             Some(("amqp", rest)) => rest,
             Some(("amqps", _)) => return Err("shovels over TLS are not carried out yet".to_owned()),

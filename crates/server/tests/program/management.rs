@@ -1,0 +1,478 @@
+//! The management API over HTTP, as RabbitMQ's tools use it.
+
+use crate::client::log_in;
+use crate::running::{Program, Scratch};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    /// The head as it came.
+    head: String,
+    body: Value,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// A user of the API.
+struct User {
+    address: SocketAddr,
+    login: String,
+}
+
+impl User {
+    fn new(address: SocketAddr, login: &str) -> User {
+        User { address, login: login.to_owned() }
+    }
+
+    fn guest(program: &Program) -> User {
+        User::new(program.management, "guest:guest")
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        self.send_part(method, path, headers, body, body.len())
+    }
+
+    /// Sends a body that may be only a part of what it says to be.
+    fn send_part(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+        length: usize,
+    ) -> Answer {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let request = format!(
+            "{method} /api{path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Basic {}\r\nConnection: close\r\n\
+             Content-Length: {length}\r\n{headers}\r\n{body}",
+            self.address,
+            STANDARD.encode(&self.login),
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = serde_json::from_str(body).unwrap_or(Value::Null);
+        Answer { status, head: head.to_owned(), body }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let answer = self.send("GET", path, "", "");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.body
+    }
+
+    /// The code, and the reason where there is one.
+    fn code(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.send(method, path, "", &body);
+        (answer.status, answer.body["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    fn put(&self, path: &str, body: Value) -> u16 {
+        let (code, reason) = self.code("PUT", path, &body);
+        assert!(code < 300, "PUT {path}: {code} {reason}");
+        code
+    }
+
+    fn delete(&self, path: &str) -> u16 {
+        self.code("DELETE", path, &Value::Null).0
+    }
+
+    fn publish(&self, queue: &str, payload: &str) {
+        let body = json!({
+            "routing_key": queue, "properties": {}, "payload": payload, "payload_encoding": "string",
+        });
+        let answer = self.send("POST", "/exchanges/%2F/amq.default/publish", "", &body.to_string());
+        assert_eq!((answer.status, &answer.body), (200, &json!({"routed": true})));
+    }
+
+    fn take(&self, queue: &str, count: u32) -> Vec<String> {
+        let body = json!({"ackmode": "ack_requeue_false", "count": count, "encoding": "auto"});
+        let path = format!("/queues/%2F/{queue}/get");
+        let answer = self.send("POST", &path, "", &body.to_string());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let rows = answer.body.as_array().unwrap().iter();
+        rows.map(|row| row["payload"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn messages(&self, queue: &str) -> u64 {
+        self.get(&format!("/queues/%2F/{queue}"))["messages"].as_u64().unwrap()
+    }
+}
+
+fn started(name: &str) -> (Scratch, Program) {
+    let scratch = Scratch::new(name);
+    let program = Program::start(&scratch, &["--shards", "2"]);
+    (scratch, program)
+}
+
+#[test]
+fn queues_are_declared_shown_and_deleted_as_tools_want_it() {
+    let (_scratch, program) = started("api-queues");
+    let guest = User::guest(&program);
+    assert!(guest.get("/overview")["node"].as_str().unwrap().starts_with("rabbit@"));
+    // Old scripts send texts for everything.
+    assert_eq!(guest.put("/queues/%2F/q", json!({"durable": "true", "auto_delete": "false"})), 201);
+    assert_eq!(guest.put("/queues/%2F/q", json!({"durable": true})), 204);
+    let (code, reason) = guest.code("PUT", "/queues/%2F/q", &json!({"durable": false}));
+    assert_eq!(code, 400);
+    assert!(
+        reason.starts_with("inequivalent arg 'durable' for queue 'q' in vhost '/'"),
+        "{reason}"
+    );
+    for path in ["/queues", "/queues/", "/queues//", "/queues/%2F", "/queues/%2f/"] {
+        assert_eq!(guest.get(path).as_array().unwrap().len(), 1, "{path}");
+    }
+    let missing = guest.send("DELETE", "/queues/%2F/missing", "", "");
+    assert_eq!(missing.status, 404);
+    assert_eq!(missing.body, json!({"error": "Object Not Found", "reason": "Not Found"}));
+    let long = format!("/queues/%2F/{}", "n".repeat(256));
+    assert_eq!(guest.code("PUT", &long, &json!({})).0, 400);
+    guest.publish("q", "x");
+    assert_eq!(guest.code("DELETE", "/queues/%2F/q?if-empty=true", &Value::Null).0, 400);
+    assert_eq!(guest.take("q", 5), ["x"]);
+    assert_eq!(guest.delete("/queues/%2F/q?if-empty=true"), 204);
+    assert_eq!(guest.code("GET", "/queues/%2F/q", &Value::Null).0, 404);
+}
+
+#[test]
+fn lists_are_paged_sorted_and_narrowed() {
+    let (_scratch, program) = started("api-lists");
+    let guest = User::guest(&program);
+    for number in 0..101 {
+        guest.put(&format!("/queues/%2F/q{number:03}"), json!({"durable": true}));
+    }
+    guest.publish("q050", "x");
+    let page = guest.get("/queues?page=1&page_size=100");
+    assert_eq!(
+        (&page["page_count"], &page["item_count"], &page["total_count"]),
+        (&json!(2), &json!(100), &json!(101))
+    );
+    let page =
+        guest.get("/queues/%2F?page=1&use_regex=true&pagination=false&name=%5Eq00%5B12%5D%24");
+    assert_eq!((&page["filtered_count"], &page["items"][1]["name"]), (&json!(2), &json!("q002")));
+    // A broken pattern matches nothing.
+    assert_eq!(guest.get("/queues?page=1&use_regex=true&name=%28")["filtered_count"], 0);
+    for query in ["page=2", "page=9"] {
+        let (code, _) = guest.code("GET", &format!("/vhosts?{query}"), &Value::Null);
+        assert_eq!(code, 400, "{query}");
+    }
+    for query in ["page=0", "page=x", "page=1&page_size=501", "page=1&page_size=0"] {
+        let answer = guest.send("GET", &format!("/queues?{query}"), "", "");
+        assert_eq!(
+            (answer.status, &answer.body["error"]),
+            (400, &json!("invalid_pagination_parameters"))
+        );
+    }
+    let sorted = guest.get("/queues?sort=messages&sort_reverse=true&page=1&page_size=1");
+    assert_eq!(sorted["items"][0]["name"], "q050");
+    let narrow =
+        guest.get("/queues?columns=name,message_stats.publish&sort=messages&sort_reverse=true");
+    assert_eq!(narrow[0], json!({"name": "q050", "message_stats": {"publish": 1}}));
+    assert_eq!(narrow[1], json!({"name": narrow[1]["name"]}));
+    let samples = guest.get("/queues/%2F/q050?lengths_age=60&lengths_incr=5");
+    let samples = samples["messages_details"]["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 13);
+    assert!(
+        samples.windows(2).all(|two| two[0]["timestamp"].as_u64() > two[1]["timestamp"].as_u64())
+    );
+    let (code, _) = guest.code("GET", "/queues?lengths_age=6000&lengths_incr=1", &Value::Null);
+    assert_eq!(code, 400);
+}
+
+#[test]
+fn a_binding_is_deleted_by_the_end_of_its_location() {
+    let (_scratch, program) = started("api-bindings");
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/q", json!({"durable": true}));
+    guest.put("/exchanges/%2F/x", json!({"type": "topic", "durable": true}));
+    for body in [
+        json!({"routing_key": "a b/c~", "arguments": {}}),
+        json!({"routing_key": "", "arguments": {}}),
+        json!({"routing_key": "k", "arguments": {"b": 2, "a": "x"}}),
+    ] {
+        let answer = guest.send("POST", "/bindings/%2F/e/x/q/q", "", &body.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        let location = answer.header("location").unwrap();
+        let end = location.rsplit('/').next().unwrap();
+        let path = format!("/bindings/%2F/e/x/q/q/{end}");
+        assert_eq!(guest.get(&path)["routing_key"], body["routing_key"]);
+        assert_eq!(guest.delete(&path), 204, "{path}");
+        assert_eq!(guest.delete(&path), 404, "{path}");
+    }
+    assert_eq!(guest.code("POST", "/bindings/%2F/e/missing/q/q", &json!({})).0, 404);
+    assert_eq!(guest.get("/queues/%2F/q/bindings")[0]["source"], "");
+}
+
+#[test]
+fn names_may_hold_any_character() {
+    let (_scratch, program) = started("api-names");
+    let guest = User::guest(&program);
+    assert_eq!(guest.put("/vhosts/a%2Fb%3Fc%23d%25", json!({"description": "odd"})), 201);
+    assert_eq!(guest.get("/vhosts/a%2Fb%3Fc%23d%25")["name"], "a/b?c#d%");
+    // Who makes it may do everything in it.
+    assert_eq!(guest.put("/queues/a%2Fb%3Fc%23d%25/%2B%20q", json!({})), 201);
+    assert_eq!(guest.get("/queues/a%2Fb%3Fc%23d%25")[0]["name"], "+ q");
+    assert_eq!(guest.code("GET", "/queues/%ff", &Value::Null).0, 400);
+    assert_eq!(
+        guest.code("POST", "/vhosts/a%2Fb%3Fc%23d%25/deletion/protection", &Value::Null).0,
+        204
+    );
+    assert_eq!(guest.delete("/vhosts/a%2Fb%3Fc%23d%25"), 412);
+    assert_eq!(guest.delete("/vhosts/a%2Fb%3Fc%23d%25/deletion/protection"), 204);
+    assert_eq!(guest.delete("/vhosts/a%2Fb%3Fc%23d%25"), 204);
+    assert_eq!(guest.delete("/vhosts/a%2Fb%3Fc%23d%25"), 404);
+}
+
+#[test]
+fn tags_say_what_a_user_may_see() {
+    let (_scratch, program) = started("api-tags");
+    let guest = User::guest(&program);
+    for tag in ["monitoring", "management", "policymaker", "none"] {
+        let tags = if tag == "none" { "" } else { tag };
+        guest.put(&format!("/users/{tag}"), json!({"password": "p", "tags": tags}));
+    }
+    guest.put("/vhosts/v", Value::Null);
+    let user = |name: &str| User::new(program.management, &format!("{name}:p"));
+    let code = |name: &str, path: &str| user(name).code("GET", path, &Value::Null);
+    assert_eq!(code("none", "/overview"), (401, "Not management user".to_owned()));
+    assert_eq!(code("monitoring", "/nodes").0, 200);
+    assert_eq!(code("monitoring", "/users"), (401, "Not administrator user".to_owned()));
+    assert_eq!(code("management", "/nodes").0, 401);
+    // A virtual host that one may not enter is not there.
+    assert_eq!(code("management", "/queues/v").0, 404);
+    assert_eq!(code("management", "/queues").0, 200);
+    let policy = json!({"pattern": "^a", "definition": {"max-length": 1}});
+    assert_eq!(user("policymaker").code("PUT", "/policies/v/p", &policy).0, 401);
+    guest
+        .put("/permissions/v/policymaker", json!({"configure": "^a", "write": ".*", "read": ".*"}));
+    assert_eq!(user("policymaker").put("/policies/v/p", policy.clone()), 201);
+    assert_eq!(user("policymaker").code("PUT", "/operator-policies/v/p", &policy).0, 401);
+    // Its own permissions hold for what it declares.
+    assert_eq!(user("policymaker").put("/queues/v/a", json!({})), 201);
+    let (code, reason) = user("policymaker").code("PUT", "/queues/v/b", &json!({}));
+    assert_eq!(code, 401);
+    assert!(reason.starts_with("ACCESS_REFUSED - configure access to queue 'b'"), "{reason}");
+    let _connection = log_in(program.amqp, "guest", "guest", "/").unwrap();
+    let name = guest.get("/connections")[0]["name"]
+        .as_str()
+        .unwrap()
+        .replace(' ', "%20")
+        .replace('>', "%3E");
+    assert_eq!(
+        user("monitoring").code("DELETE", &format!("/connections/{name}"), &Value::Null).0,
+        401
+    );
+    assert_eq!(guest.delete(&format!("/connections/{name}")), 204);
+}
+
+#[test]
+fn wrong_passwords_are_throttled_and_cross_site_requests_refused() {
+    let (_scratch, program) = started("api-security");
+    let guest = User::guest(&program);
+    let none = User::new(program.management, "guest:guest").send(
+        "GET",
+        "/overview",
+        "Origin: https://evil\r\n",
+        "",
+    );
+    assert_eq!(none.status, 200, "a look is harmless: its answer is not given to the other site");
+    assert_eq!(none.header("access-control-allow-origin"), None);
+    for header in ["Origin: https://evil\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
+        assert_eq!(guest.send("PUT", "/queues/%2F/q", header, "{}").status, 403);
+    }
+    let own = format!("Origin: http://{}\r\n", program.management);
+    assert_eq!(guest.send("PUT", "/queues/%2F/q", &own, "{}").status, 201);
+    assert_eq!(guest.send("PATCH", "/queues/%2F/q", "", "").status, 405);
+    let options = guest.send("OPTIONS", "/queues/%2F/q", "", "");
+    assert_eq!(
+        (options.status, options.header("allow")),
+        (200, Some("OPTIONS, HEAD, GET, PUT, DELETE"))
+    );
+    // A body that is too large is refused by its length.
+    let large = guest.send_part("PUT", "/queues/%2F/q", "", "", 21_000_000);
+    assert_eq!(large.status, 400);
+    assert!(large.body["reason"].as_str().unwrap().contains("body size limit"));
+    let wrong = User::new(program.management, "guest:wrong");
+    let codes: Vec<u16> = (0..20).map(|_| wrong.code("GET", "/overview", &Value::Null).0).collect();
+    assert!(codes[..10].iter().all(|code| *code == 401), "{codes:?}");
+    assert!(codes.contains(&429), "{codes:?}");
+}
+
+#[test]
+fn a_policy_holds_when_its_answer_comes() {
+    let (_scratch, program) = started("api-policies");
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/dead", json!({"durable": true}));
+    guest.put("/queues/%2F/q", json!({"durable": true, "arguments": {"x-max-length": 7}}));
+    guest.put(
+        "/queues/%2F/letters",
+        json!({"durable": true, "arguments": {
+            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+        }}),
+    );
+    for number in 0..10 {
+        guest.publish("letters", &number.to_string());
+    }
+    guest.put("/policies/%2F/short", json!({"pattern": "^let", "definition": {"max-length": 1}}));
+    assert_eq!(guest.messages("letters"), 1);
+    assert_eq!(guest.get("/queues/%2F/letters")["policy"], "short");
+    let letters = guest.take("dead", 20);
+    assert_eq!(letters.len(), 9);
+    guest.put(
+        "/policies/%2F/ten",
+        json!({"pattern": "^(?!amq\\.|dead).*", "definition": {"max-length": 10}, "priority": "5"}),
+    );
+    guest.put(
+        "/operator-policies/%2F/five",
+        json!({"pattern": "q", "apply-to": "queues", "definition": {"max-length": 5}}),
+    );
+    let queue = guest.get("/queues/%2F/q");
+    assert_eq!(queue["effective_policy_definition"], json!({"max-length": 5}));
+    assert_eq!((&queue["policy"], &queue["operator_policy"]), (&json!("ten"), &json!("five")));
+    for number in 0..20 {
+        guest.publish("q", &number.to_string());
+    }
+    assert_eq!(guest.messages("q"), 5);
+    let (code, reason) =
+        guest.code("PUT", "/policies/%2F/odd", &json!({"pattern": "a", "definition": {"odd": 1}}));
+    assert_eq!(code, 400);
+    assert!(
+        reason.starts_with("Validation failed") && reason.contains("not recognised"),
+        "{reason}"
+    );
+    let (code, reason) = guest.code("PUT", "/policies/%2F/odd", &json!({"pattern": "a"}));
+    assert_eq!((code, reason.as_str()), (400, "{key_missing,definition}"));
+    // No classic queue has it, so that it is for none.
+    guest.put(
+        "/policies/%2F/stream",
+        json!({"pattern": "dead", "definition": {"max-age": "7D"}, "priority": 9}),
+    );
+    assert_eq!(guest.get("/queues/%2F/dead").get("policy"), None);
+    assert_eq!(guest.delete("/policies/%2F/short"), 204);
+    assert_eq!(guest.delete("/policies/%2F/short"), 404);
+}
+
+#[test]
+fn definitions_go_out_and_come_back() {
+    let (_scratch, program) = started("api-definitions");
+    let guest = User::guest(&program);
+    guest.put("/vhosts/v", json!({"description": "second", "tags": "a,b"}));
+    guest.put("/users/u", json!({"password": "p", "tags": ["monitoring"]}));
+    guest.put("/permissions/v/u", json!({"configure": "", "write": "x", "read": ".*"}));
+    guest.put("/queues/v/q", json!({"durable": true, "arguments": {"x-max-length": 9}}));
+    guest.put("/exchanges/v/x", json!({"type": "headers", "durable": true}));
+    let body = json!({"routing_key": "", "arguments": {"x-match": "all", "a": 1}});
+    guest.send("POST", "/bindings/v/e/x/q/q", "", &body.to_string());
+    guest.put("/policies/v/p", json!({"pattern": "^q", "definition": {"message-ttl": 1000}}));
+    guest.put(
+        "/operator-policies/v/o",
+        json!({"pattern": "^q", "definition": {"expires": 100_000}}),
+    );
+    guest.put("/vhost-limits/v/max-queues", json!({"value": -1}));
+    guest.put("/global-parameters/g", json!({"value": {"a": [1]}}));
+    let first = guest.send("GET", "/definitions", "", "");
+    let again = guest.send("GET", "/definitions", "", "");
+    assert_eq!(first.body, again.body);
+    let tag = format!("If-None-Match: {}\r\n", first.header("etag").unwrap());
+    assert_eq!(guest.send("GET", "/definitions", &tag, "").status, 304);
+    guest.delete("/vhosts/v");
+    guest.delete("/users/u");
+    guest.delete("/global-parameters/g");
+    // What is wrong in a file is found before anything is done.
+    let mut broken = first.body.clone();
+    broken["queues"][0]["durable"] = json!("maybe");
+    let (code, reason) = guest.code("POST", "/definitions", &broken);
+    assert!(code == 400 && reason.contains("queues[0].durable"), "{code} {reason}");
+    assert_eq!(guest.code("GET", "/vhosts/v", &Value::Null).0, 404);
+    assert_eq!(guest.code("POST", "/definitions", &first.body).0, 204);
+    assert_eq!(guest.get("/definitions"), first.body);
+    let one = guest.get("/definitions/v");
+    assert_eq!(one["queues"][0].get("vhost"), None);
+    guest.put("/vhosts/w", Value::Null);
+    assert_eq!(guest.code("POST", "/definitions/w", &one).0, 204);
+    assert_eq!(guest.get("/queues/w/q")["arguments"], json!({"x-max-length": 9}));
+    assert_eq!(guest.get("/bindings/w/e/x/q/q")[0]["arguments"], json!({"a": 1, "x-match": "all"}));
+}
+
+#[test]
+fn a_closed_connection_is_told_why_and_limits_hold() {
+    let (_scratch, program) = started("api-connections");
+    let guest = User::guest(&program);
+    let mut stream = log_in(program.amqp, "guest", "guest", "/").unwrap();
+    let rows = guest.get("/connections");
+    assert_eq!((&rows[0]["user"], &rows[0]["protocol"]), (&json!("guest"), &json!("AMQP 0-9-1")));
+    let name = rows[0]["name"].as_str().unwrap().replace(' ', "%20").replace('>', "%3E");
+    let path = format!("/connections/{name}");
+    assert_eq!(guest.send("DELETE", &path, "X-Reason: for a test\r\n", "").status, 204);
+    let mut bytes = [0; 512];
+    let count = stream.read(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+    assert!(text.contains("CONNECTION_FORCED - for a test"), "{text}");
+    drop(stream);
+    guest.put("/vhost-limits/%2F/max-connections", json!({"value": 0}));
+    let refused = log_in(program.amqp, "guest", "guest", "/").unwrap_err();
+    assert!(refused.contains("530"), "{refused}");
+    assert_eq!(guest.delete("/vhost-limits/%2F/max-connections"), 204);
+    log_in(program.amqp, "guest", "guest", "/").unwrap();
+}
+
+#[test]
+fn an_alarm_by_order_is_seen_by_probes() {
+    let (_scratch, program) = started("api-alarms");
+    let guest = User::guest(&program);
+    assert_eq!(guest.get("/health/checks/alarms"), json!({"status": "ok"}));
+    // The paths of the operator are for the control socket alone.
+    assert_eq!(guest.code("PUT", "/lepus/ctl/alarms/memory", &Value::Null).0, 401);
+    assert_eq!(guest.code("GET", "/health/checks/port-listener/1", &Value::Null).0, 503);
+    let port = program.amqp.port();
+    assert_eq!(guest.get(&format!("/health/checks/port-listener/{port}"))["port"], port);
+    assert_eq!(guest.get("/health/checks/protocol-listener/amqp091,http")["status"], "ok");
+    assert_eq!(guest.code("GET", "/health/checks/protocol-listener/mqtt", &Value::Null).0, 503);
+    assert_eq!(guest.get("/aliveness-test/%2F")["status"], "ok");
+    assert_eq!(guest.code("GET", "/aliveness-test/none", &Value::Null).0, 404);
+}
+
+#[test]
+fn a_shovel_moves_what_is_in_a_queue_and_goes() {
+    let (_scratch, program) = started("api-shovel");
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/from", json!({"durable": true}));
+    guest.put("/queues/%2F/to", json!({"durable": true}));
+    for number in 0..50 {
+        guest.publish("from", &number.to_string());
+    }
+    let value = json!({
+        "src-uri": "amqp://", "src-queue": "from", "dest-uri": format!("amqp://guest:guest@{}", program.amqp),
+        "dest-queue": "to", "src-delete-after": "queue-length", "ack-mode": "on-confirm",
+    });
+    assert_eq!(guest.put("/parameters/shovel/%2F/move", json!({"value": value})), 201);
+    // It ends by itself; until then it says what it is at.
+    while guest.code("GET", "/parameters/shovel/%2F/move", &Value::Null).0 == 200 {
+        for row in guest.get("/shovels").as_array().unwrap() {
+            assert_ne!(row["state"], "terminated", "{row}");
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(guest.messages("from"), 0);
+    let moved = guest.take("to", 100);
+    assert_eq!(moved, (0..50).map(|number| number.to_string()).collect::<Vec<_>>());
+    let (code, reason) =
+        guest.code("PUT", "/parameters/shovel/%2F/bad", &json!({"value": {"src-uri": "amqp://"}}));
+    assert!(code == 400 && reason.starts_with("Validation failed"), "{code} {reason}");
+}
