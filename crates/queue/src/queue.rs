@@ -197,23 +197,8 @@ impl Queue {
     }
 
     pub(crate) fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
-        let before = core::mem::replace(&mut self.rules, Rules::of(settings, now.instant));
-        if let (Some(rules), Some(before)) = (&mut self.rules, before) {
-            // Letters that count no more are not told of when they arrive.
-            if rules.at_least_once {
-                (rules.letters, rules.letter_bytes) = (before.letters, before.letter_bytes);
-            }
-            if rules.expires == before.expires {
-                rules.used_at = before.used_at;
-            }
-        }
+        self.rules = Rules::behind(self.rules.take(), settings, now.instant);
         self.set_over_limit();
-    }
-
-    /// Whether it holds more than its limits allow, so that [`Work`](crate::command::Work) drops messages.
-    #[must_use]
-    pub fn has_excess(&self) -> bool {
-        self.is_over_limit()
     }
 
     /// Whether it holds nothing and waits for nothing, so that it may go to another shard.

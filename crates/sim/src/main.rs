@@ -204,7 +204,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{} seeds held ({} with disks), {failed} failed: {} messages published, {} delivered, \
-         {} duty cycles, {} hand-overs, {} of them moves, {} queues moved, {} restarts, in {:.1} s",
+         {} duty cycles, {} hand-overs, {} of them moves, {} queues moved, {} restarts, {} policies, in {:.1} s",
         done - failed,
         sum.disks,
         sum.published,
@@ -214,6 +214,7 @@ fn main() -> ExitCode {
         sum.moved,
         sum.queues_moved,
         sum.restarts,
+        sum.policies,
         start.elapsed().as_secs_f64()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

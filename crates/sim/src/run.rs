@@ -146,6 +146,8 @@ pub struct Figures {
     pub disks: u64,
     /// Processes that ended, in whatever way, and were followed by another.
     pub restarts: u64,
+    /// Policies that were set or cleared.
+    pub policies: u64,
 }
 
 impl Figures {
@@ -159,6 +161,7 @@ impl Figures {
         self.queues_moved += other.queues_moved;
         self.disks += other.disks;
         self.restarts += other.restarts;
+        self.policies += other.policies;
     }
 }
 
@@ -324,7 +327,7 @@ struct Run {
     channels: u64,
     lives: Lives,
     operator: Operator,
-    policies: Option<Policies>,
+    policies: Policies,
     plan: Plan,
     rng: Rng,
     /// Decides about what came last to the plans.
@@ -364,7 +367,7 @@ impl Run {
     /// One thing happens.
     fn step(&mut self) -> Verdict {
         self.move_someone();
-        self.police()?;
+        self.policies.step(&self.plan, &self.shards)?;
         if self.rng.chance(1, STEPS_PER_CALM) {
             return self.calm();
         }
@@ -639,7 +642,7 @@ impl Run {
         }
         self.check_excess()?;
         self.check_answered()?;
-        self.check_policies_done()?;
+        self.policies.check_done(&self.plan, &self.shards)?;
         for actor in self.actors.iter().filter(|actor| actor.standing == Standing::Open) {
             if let Some(text) = actor.unanswered() {
                 return Err(format!("{text}, though all listen; {}", self.describe(actor.name)));
@@ -777,7 +780,7 @@ impl Run {
         self.release_delayed()?;
         self.relieve()?;
         self.check_accounts()?;
-        self.check_policies()?;
+        self.policies.check(&self.plan, &self.shards)?;
         self.operator.check_lists(&mut self.shards, 0..LISTS)?;
         self.leave_idle()?;
         let (logs, has_little_room) = (self.logs(), self.has_little_room());
@@ -798,6 +801,7 @@ impl Run {
             published: self.oracle.messages.len() as u64,
             delivered: self.oracle.deliveries,
             disks: u64::from(self.plan.disk.is_some()),
+            policies: self.policies.changed(),
             ..self.lives.figures
         })
     }

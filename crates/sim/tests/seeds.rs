@@ -43,6 +43,7 @@ fn seeds_hold_on_eight_shards_while_connections_and_queues_move() {
     }
     let moves = (sum.moved, sum.queues_moved);
     assert!(moves.0 > 100 && moves.1 > 100, "{moves:?} moves of both say little");
+    assert!(sum.policies > 100, "{} policies say little", sum.policies);
 }
 
 /// A write of the log of definitions fails while a client waits for its queue or exchange, or for

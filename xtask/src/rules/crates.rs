@@ -36,11 +36,12 @@ pub const PURE: [&str; 8] =
     ["base", "balance", "amqp", "filter", "store", "queue", "directory", "broker"];
 
 /// Packages that a pure crate may use: they keep no state and reach for no operating system.
-const PURE_PACKAGES: [&str; 10] = [
+const PURE_PACKAGES: [&str; 11] = [
     "slab",
     "hashbrown",
     "foldhash",
     "regex",
+    "regex-syntax",
     "sha2",
     "md-5",
     "hmac",

@@ -115,7 +115,7 @@ impl HomeSide<'_> {
                     queue.apply(now, command::Work { budget: WORK_BUDGET }, sink)
                 });
                 let home = &mut self.homes.queues[slot as usize];
-                if !home.queue.has_excess() {
+                if !home.queue.is_over_limit() {
                     self.homes.policies.trimmed(id);
                 }
                 if more {

@@ -100,7 +100,7 @@ impl HomeSide<'_> {
         self.with_queue(now, slot, out, |queue, sink| {
             queue.apply(now, command::Reconfigure { settings }, sink);
         });
-        if self.homes.queues[slot as usize].queue.has_excess() {
+        if self.homes.queues[slot as usize].queue.is_over_limit() {
             self.homes.policies.trim(id, epoch);
             self.list_work(slot);
         } else {

@@ -79,8 +79,9 @@ impl Queue {
         }
     }
 
-    /// Whether more messages are to be dropped to satisfy the limits.
-    pub(super) fn is_over_limit(&self) -> bool {
+    /// Whether more messages are to be dropped to satisfy the limits, which [`Work`](crate::command::Work) does.
+    #[must_use]
+    pub fn is_over_limit(&self) -> bool {
         self.messages.as_ref().is_some_and(|messages| messages.is_over_limit)
     }
 

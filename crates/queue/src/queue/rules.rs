@@ -56,4 +56,23 @@ impl Rules {
             single_active: settings.single_active_consumer,
         }))
     }
+
+    /// Those of other settings, which hold instead of those `before` from now on.
+    pub(super) fn behind(
+        before: Option<Box<Rules>>,
+        settings: &QueueSettings,
+        now: Instant,
+    ) -> Option<Box<Rules>> {
+        let mut rules = Rules::of(settings, now)?;
+        if let Some(before) = before {
+            // Letters that count no more are not told of when they arrive.
+            if rules.at_least_once {
+                (rules.letters, rules.letter_bytes) = (before.letters, before.letter_bytes);
+            }
+            if rules.expires == before.expires {
+                rules.used_at = before.used_at;
+            }
+        }
+        Some(rules)
+    }
 }

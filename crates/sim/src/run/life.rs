@@ -361,11 +361,8 @@ impl Run {
         }
         // Who is refused for the disk hears it in this life.
         self.hear_operator()?;
-        self.hear_policies()?;
         self.operator.lose_answers();
-        if let Some(policies) = &mut self.policies {
-            policies.lose_answers();
-        }
+        self.policies.lose_answers(&self.plan, &self.shards)?;
         for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
             peer.wire.cut();
             peer.ended = true;
@@ -483,7 +480,7 @@ impl Run {
         }
         self.check_definitions()?;
         self.begin_accounts()?;
-        self.begin_policies()?;
+        self.policies.begin_life(&self.plan, &self.shards)?;
         let shards = std::mem::replace(&mut self.shards, crate::shards::Shards::none());
         let world = World(Rc::new(RefCell::new(State::new(shards))));
         prepare(&world, &self.plan, |durable| !durable);

@@ -12,9 +12,9 @@ use lepus_base::Rng;
 use lepus_broker::directory::{Directory, PolicyScope, Request};
 use lepus_broker::{Answer, Broker, Query};
 
-use super::{Run, trace};
+use super::trace;
 use crate::actor::Verdict;
-use crate::plan::{Kind, QueuePlan};
+use crate::plan::{Kind, Plan, QueuePlan};
 use crate::shards::Shards;
 
 /// One seed in so many has policies.
@@ -28,25 +28,35 @@ type Set = BTreeMap<(PolicyScope, String), String>;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Policies {
-    /// Decides about them, apart from everything else that a seed decides.
-    rng: Rng,
+    /// Decides about them, apart from everything else that a seed decides; `None` for a seed without any.
+    rng: Option<Rng>,
     /// What is there for certain.
     sure: Set,
+    /// How many were set or cleared.
+    changed: u64,
     /// What was asked for and not answered yet, or refused because of the disk, and then without an answer to wait for.
     open: Option<(Request, Option<mpsc::Receiver<Answer>>)>,
 }
 
 impl Policies {
     /// Those of a seed, if it has any.
-    pub(super) fn of(seed: u64) -> Option<Policies> {
+    pub(super) fn of(seed: u64) -> Policies {
         let mut rng = Rng::new(seed ^ 0x706f_6c69_6379);
         let has_some = rng.chance(1, SEEDS_PER_POLICIES);
-        has_some.then(|| Policies { rng, sure: Set::new(), open: None })
+        Policies { rng: has_some.then_some(rng), sure: Set::new(), changed: 0, open: None }
+    }
+
+    /// How many were set or cleared.
+    pub(super) fn changed(&self) -> u64 {
+        self.changed
     }
 
     /// A change that makes sense for one of the queues.
     fn wish(&mut self, queues: &[QueuePlan]) -> Option<Request> {
-        let rng = &mut self.rng;
+        let rng = self.rng.as_mut()?;
+        if self.open.is_some() || !rng.chance(1, STEPS_PER_POLICY) {
+            return None;
+        }
         let queue = &queues[rng.below(queues.len() as u64) as usize];
         let scope = if rng.chance(1, 3) { PolicyScope::Operator } else { PolicyScope::User };
         let name = format!("{}-{}", queue.name, rng.below(2));
@@ -73,11 +83,91 @@ impl Policies {
         })
     }
 
+    /// Somebody sets or clears a policy, if it is the time.
+    pub(super) fn step(&mut self, plan: &Plan, shards: &Shards) -> Verdict {
+        self.hear(plan, shards)?;
+        let Some(request) = self.wish(&plan.queues) else { return Ok(()) };
+        trace(format!("somebody asks for {request:?}"));
+        let answer = shards.ask(0, Query::Change(request.clone()));
+        self.open = Some((request, Some(answer)));
+        Ok(())
+    }
+
+    /// The answer to the last change, if it is there.
+    fn hear(&mut self, plan: &Plan, shards: &Shards) -> Verdict {
+        let Some((request, answer)) = &mut self.open else { return Ok(()) };
+        match answer.as_ref().map(mpsc::Receiver::try_recv) {
+            Some(Ok(Answer::Changed(Ok(())))) => {
+                self.sure = after(std::mem::take(&mut self.sure), request);
+                self.changed += 1;
+                self.open = None;
+            }
+            Some(Ok(Answer::Changed(Err(refusal)))) => {
+                let fills = plan.disk.as_ref().is_some_and(|disk| disk.fills);
+                if !fills && !shards.definitions_failed() {
+                    return Err(format!("{request:?} is refused: {}", refusal.text));
+                }
+                *answer = None;
+            }
+            Some(Ok(other)) => return Err(format!("{request:?} is answered with {other:?}")),
+            Some(Err(mpsc::TryRecvError::Disconnected)) => {
+                return Err(format!("{request:?} is dropped without an answer"));
+            }
+            Some(Err(mpsc::TryRecvError::Empty)) | None => {}
+        }
+        Ok(())
+    }
+
     /// The process ends: what it has not answered it never will.
-    pub(super) fn lose_answers(&mut self) {
+    pub(super) fn lose_answers(&mut self, plan: &Plan, shards: &Shards) -> Verdict {
+        self.hear(plan, shards)?;
         if let Some((_, answer)) = &mut self.open {
             *answer = None;
         }
+        Ok(())
+    }
+
+    /// Everything is quiet and the disk is well: the last change is answered, and every shard is done with it.
+    pub(super) fn check_done(&mut self, plan: &Plan, shards: &Shards) -> Verdict {
+        self.hear(plan, shards)?;
+        if let Some((request, Some(_))) = &self.open {
+            return Err(format!("{request:?} is not answered, though everything is quiet"));
+        }
+        let lags =
+            |broker: &&Broker| broker.homes.policies_done() != broker.directory.policy_epoch();
+        match shards.brokers().find(lags) {
+            Some(broker) => Err(format!(
+                "shard {} follows the policies of epoch {} and knows those of {}",
+                broker.shard.id,
+                broker.homes.policies_done(),
+                broker.directory.policy_epoch()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What was answered is there on every shard, and nothing else.
+    pub(super) fn check(&mut self, plan: &Plan, shards: &Shards) -> Verdict {
+        self.hear(plan, shards)?;
+        let mut expected = vec![self.sure.clone()];
+        if let Some((request, _)) = &self.open {
+            expected.push(after(self.sure.clone(), request));
+        }
+        for broker in shards.brokers() {
+            let found = found(&broker.directory);
+            if !expected.contains(&found) {
+                return Err(format!("the policies {found:?} are there, {expected:?} were to be"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A new process has started: whatever is there counts from now on.
+    pub(super) fn begin_life(&mut self, plan: &Plan, shards: &Shards) -> Verdict {
+        self.check(plan, shards)?;
+        self.open = None;
+        self.sure = found(&shards.broker(0).directory);
+        check_settings(shards)
     }
 }
 
@@ -159,91 +249,4 @@ fn differing(broker: &Broker) -> Option<String> {
 /// While nothing is to be done every queue follows its policies.
 pub(super) fn check_settings(shards: &Shards) -> Verdict {
     shards.brokers().find_map(differing).map_or(Ok(()), Err)
-}
-
-impl Run {
-    /// Somebody sets or clears a policy, if it is the time.
-    pub(super) fn police(&mut self) -> Verdict {
-        self.hear_policies()?;
-        let Some(policies) = &mut self.policies else { return Ok(()) };
-        if policies.open.is_some() || !policies.rng.chance(1, STEPS_PER_POLICY) {
-            return Ok(());
-        }
-        let Some(request) = policies.wish(&self.plan.queues) else { return Ok(()) };
-        trace(format!("somebody asks for {request:?}"));
-        let answer = self.shards.ask(0, Query::Change(request.clone()));
-        policies.open = Some((request, Some(answer)));
-        Ok(())
-    }
-
-    /// The answer to the last change, if it is there.
-    pub(super) fn hear_policies(&mut self) -> Verdict {
-        let Some(policies) = &mut self.policies else { return Ok(()) };
-        let Some((request, answer)) = &mut policies.open else { return Ok(()) };
-        match answer.as_ref().map(mpsc::Receiver::try_recv) {
-            Some(Ok(Answer::Changed(Ok(())))) => {
-                policies.sure = after(std::mem::take(&mut policies.sure), request);
-                policies.open = None;
-            }
-            Some(Ok(Answer::Changed(Err(refusal)))) => {
-                let fills = self.plan.disk.as_ref().is_some_and(|disk| disk.fills);
-                if !fills && !self.shards.definitions_failed() {
-                    return Err(format!("{request:?} is refused: {}", refusal.text));
-                }
-                *answer = None;
-            }
-            Some(Ok(other)) => return Err(format!("{request:?} is answered with {other:?}")),
-            Some(Err(mpsc::TryRecvError::Disconnected)) => {
-                return Err(format!("{request:?} is dropped without an answer"));
-            }
-            Some(Err(mpsc::TryRecvError::Empty)) | None => {}
-        }
-        Ok(())
-    }
-
-    /// Everything is quiet and the disk is well: the last change is answered, and every shard is done with it.
-    pub(super) fn check_policies_done(&mut self) -> Verdict {
-        self.hear_policies()?;
-        if let Some(Policies { open: Some((request, Some(_))), .. }) = &self.policies {
-            return Err(format!("{request:?} is not answered, though everything is quiet"));
-        }
-        let lags =
-            |broker: &&Broker| broker.homes.policies_done() != broker.directory.policy_epoch();
-        match self.shards.brokers().find(lags) {
-            Some(broker) => Err(format!(
-                "shard {} follows the policies of epoch {} and knows those of {}",
-                broker.shard.id,
-                broker.homes.policies_done(),
-                broker.directory.policy_epoch()
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// What was answered is there on every shard, and nothing else.
-    pub(super) fn check_policies(&mut self) -> Verdict {
-        self.hear_policies()?;
-        let Some(policies) = &self.policies else { return Ok(()) };
-        let mut expected = vec![policies.sure.clone()];
-        if let Some((request, _)) = &policies.open {
-            expected.push(after(policies.sure.clone(), request));
-        }
-        for broker in self.shards.brokers() {
-            let found = found(&broker.directory);
-            if !expected.contains(&found) {
-                return Err(format!("the policies {found:?} are there, {expected:?} were to be"));
-            }
-        }
-        Ok(())
-    }
-
-    /// A new process has started: whatever is there counts from now on.
-    pub(super) fn begin_policies(&mut self) -> Verdict {
-        self.check_policies()?;
-        if let Some(policies) = &mut self.policies {
-            policies.open = None;
-            policies.sure = found(&self.shards.broker(0).directory);
-        }
-        check_settings(&self.shards)
-    }
 }
