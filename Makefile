@@ -45,7 +45,7 @@ test: install ## Everything that must pass before a change lands, in sections
 check: install ## Only the fast sections: format, lint, tidy, unit
 	@cargo xtask check format lint tidy unit
 
-bench: release ## Measure against RabbitMQ, LavinMQ (LAVINMQ=PATH) and the null broker; tables here, report in build/bench
+bench: release ## Measure against RabbitMQ, LavinMQ (LAVINMQ=PATH), NATS and the null broker; tables here, report in build/bench
 	@.ci/install bench
 	@$(BUILD) lepus-bench
 	@target/release/lepus-bench run $(BENCH)

@@ -13,6 +13,7 @@ mod idle;
 mod instructions;
 mod large;
 mod measure;
+mod nats_load;
 mod null_broker;
 mod null_relay;
 mod numa_model;
@@ -118,6 +119,9 @@ fn carry_out(command: Command) -> Result<(), String> {
         Command::Seed { port, queues, messages } => backlog::seed(port, queues, messages),
         Command::RelayLoad { port, body_bytes, seconds } => {
             relay_load::run(port, usize::from(body_bytes), u64::from(seconds))
+        }
+        Command::NatsLoad { port, body_bytes, subscribers, seconds } => {
+            nats_load::run(port, body_bytes.into(), subscribers.into(), seconds.into())
         }
     };
     done.map_err(|error| error.to_string())

@@ -162,8 +162,7 @@ fn choice(text: &str) -> Result<Choice, String> {
         Uri::parse(text)?;
         return Ok(Choice::At(text.to_owned(), None));
     }
-    let kind = Kind::find(text).filter(|kind| *kind != Kind::NullRelay);
-    kind.map(Choice::Ours).ok_or_else(|| {
+    Kind::find_for_amqp(text).map(Choice::Ours).ok_or_else(|| {
         "no broker: give amqp://…, or lepus, rabbitmq, lavinmq or null-broker to start one"
             .to_owned()
     })

@@ -17,8 +17,8 @@ pub enum Durability {
     Synced,
     /// With the system: it survives the end of the broker, and not loss of power.
     Written,
-    /// In the broker's memory, or nowhere.
-    Memory,
+    /// Nowhere, or there are no confirms.
+    Nothing,
     /// Nobody has looked.
     Unknown,
 }
@@ -30,7 +30,7 @@ impl Durability {
         match self {
             Durability::Synced => "synced",
             Durability::Written => "written",
-            Durability::Memory => "in memory",
+            Durability::Nothing => "nothing",
             Durability::Unknown => "unknown",
         }
     }
@@ -55,7 +55,7 @@ struct Fact {
 }
 
 /// By product and ascending version.
-const FACTS: [Fact; 6] = [
+const FACTS: [Fact; 7] = [
     Fact {
         kind: Kind::RabbitMq,
         since: (0, 0),
@@ -93,10 +93,19 @@ const FACTS: [Fact; 6] = [
         },
     },
     Fact {
+        kind: Kind::Nats,
+        since: (0, 0),
+        promise: Promise {
+            durability: Durability::Nothing,
+            means: "there are none: a publish has no answer, and nothing is stored; who is not subscribed misses it",
+            source: "its protocol: PUB is answered in verbose mode only, which is not used",
+        },
+    },
+    Fact {
         kind: Kind::NullBroker,
         since: (0, 0),
         promise: Promise {
-            durability: Durability::Memory,
+            durability: Durability::Nothing,
             means: "the publish was read; nothing is stored",
             source: "crates/experiment/src/bench/null_broker.rs",
         },
@@ -105,8 +114,8 @@ const FACTS: [Fact; 6] = [
         kind: Kind::NullRelay,
         since: (0, 0),
         promise: Promise {
-            durability: Durability::Memory,
-            means: "there are no confirms; nothing is stored",
+            durability: Durability::Nothing,
+            means: "there are none; nothing is stored",
             source: "crates/experiment/src/bench/null_relay.rs",
         },
     },
@@ -143,7 +152,7 @@ impl Identity {
             Some(Kind::Lepus) => split(&own_version(lepus)),
             Some(Kind::NullBroker) => ours("lepus-bench null-broker"),
             Some(Kind::NullRelay) => ours("lepus-bench null-relay"),
-            Some(Kind::RabbitMq | Kind::LavinMq) | None => split(&subject.product),
+            Some(Kind::RabbitMq | Kind::LavinMq | Kind::Nats) | None => split(&subject.product),
         };
         let promise = match kind {
             Some(Kind::Lepus) => own_promise(&settings, |name| env::var(name).ok()),
@@ -284,7 +293,7 @@ mod tests {
         assert_eq!(durability(Kind::LavinMq, "2.8.3"), Durability::Written);
         assert_eq!(durability(Kind::LavinMq, "2.9.1"), Durability::Synced);
         assert_eq!(durability(Kind::LavinMq, "2.10.0"), Durability::Synced);
-        assert_eq!(durability(Kind::NullBroker, "0.1.0"), Durability::Memory);
+        assert_eq!(durability(Kind::NullBroker, "0.1.0"), Durability::Nothing);
         // What does not tell its version may be any.
         assert_eq!(durability(Kind::RabbitMq, ""), Durability::Unknown);
     }

@@ -18,6 +18,7 @@ pub mod disk;
 mod experiment;
 pub mod identity;
 pub mod metrics;
+mod nats;
 mod plan;
 pub mod plot;
 mod profile;

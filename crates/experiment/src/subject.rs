@@ -3,6 +3,7 @@
 use crate::affinity::spawn_on;
 use crate::disk::Device;
 use crate::metrics::{self, Counts};
+use crate::nats;
 use crate::rabbitmq::Node;
 use crate::sample::Target;
 use crate::stop::Stop;
@@ -38,14 +39,16 @@ pub enum Kind {
     LavinMq,
     /// The broker that does next to nothing.
     NullBroker,
+    /// The NATS server of `bench/nats-peer`, which speaks another protocol.
+    Nats,
     /// The relay that does nothing but copy publishes from its port to the next one; nobody can log in to it.
     NullRelay,
 }
 
 impl Kind {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Kind; 5] =
-        [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq, Kind::NullBroker, Kind::NullRelay];
+    pub const ALL: [Kind; 6] =
+        [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq, Kind::Nats, Kind::NullBroker, Kind::NullRelay];
 
     /// The name on command lines and in figures.
     #[must_use]
@@ -54,6 +57,7 @@ impl Kind {
             Kind::Lepus => "lepus",
             Kind::RabbitMq => "rabbitmq",
             Kind::LavinMq => "lavinmq",
+            Kind::Nats => "nats",
             Kind::NullBroker => "null-broker",
             Kind::NullRelay => "null-relay",
         }
@@ -65,12 +69,25 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// Whether clients for AMQP can load it.
+    #[must_use]
+    pub fn speaks_amqp(self) -> bool {
+        !matches!(self, Kind::Nats | Kind::NullRelay)
+    }
+
+    /// The one of this name that clients for AMQP can load.
+    #[must_use]
+    pub fn find_for_amqp(name: &str) -> Option<Kind> {
+        Kind::find(name).filter(|kind| kind.speaks_amqp())
+    }
+
     /// Why it cannot be started here, if so.
     #[must_use]
     pub fn missing(self, site: &Site) -> Option<String> {
         let program = match self {
             Kind::RabbitMq => return Node::missing(),
             Kind::Lepus => &site.lepus,
+            Kind::Nats => &site.nats,
             Kind::NullBroker | Kind::NullRelay => &site.bench,
             Kind::LavinMq => match &site.lavinmq {
                 Some(path) => path,
@@ -119,6 +136,8 @@ pub struct Site {
     pub lavinmq: Option<PathBuf>,
     /// The binary `lepus-bench`, which has the null broker and the null relay.
     pub bench: PathBuf,
+    /// The binary that `bench/nats-peer` is built to.
+    pub nats: PathBuf,
     /// Further words for `lepus serve`.
     pub flags: Vec<String>,
     /// A directory for the brokers' data, of this run's own.
@@ -136,6 +155,7 @@ impl Site {
             lepus,
             // Brokers are started in directories of their own.
             lavinmq: named.and_then(|path| std::path::absolute(path).ok()),
+            nats: PathBuf::from("build/nats-peer"),
             flags: Vec::new(),
             scratch: PathBuf::new(),
         }
@@ -403,6 +423,12 @@ impl Subject {
         match (self.kind, self.metrics) {
             // A connection to the relay would be taken for its input.
             (Some(Kind::NullRelay), Some(port)) => metrics::fetch(("127.0.0.1", port)).map(drop),
+            (Some(Kind::Nats), Some(port)) => {
+                // The page of metrics comes after everything else.
+                metrics::fetch(("127.0.0.1", port))?;
+                self.product = nats::product(self.port())?;
+                Ok(())
+            }
             // It tells the product that clients expect.
             (Some(Kind::NullBroker), _) => self.peer().map(drop),
             _ => self.peer().map(|peer| self.product = peer.product()),
@@ -505,6 +531,11 @@ fn start_ours(
     let mut command = match kind {
         Kind::Lepus => own_command(site, ports, placement),
         Kind::LavinMq => lavinmq_command(site, ports),
+        Kind::Nats => {
+            let mut command = Command::new(&site.nats);
+            command.args([ports.amqp, ports.metrics].map(|port| port.to_string()));
+            command
+        }
         Kind::NullBroker | Kind::NullRelay => {
             let mut command = Command::new(&site.bench);
             command.args([kind.name(), &ports.amqp.to_string(), &ports.metrics.to_string()]);
@@ -545,6 +576,7 @@ fn settings(kind: Kind, site: &Site, placement: &Placement) -> String {
         Kind::Lepus => format!("--shards {}", placement.broker.len().max(1)),
         Kind::RabbitMq => "no plugins, no configuration file".to_owned(),
         Kind::LavinMq => format!("{LAVINMQ_LOG} {LAVINMQ_MQTT}"),
+        Kind::Nats => "its own settings, no JetStream".to_owned(),
         Kind::NullBroker | Kind::NullRelay => "no settings".to_owned(),
     };
     if kind == Kind::Lepus && !site.flags.is_empty() {

@@ -98,7 +98,7 @@ struct Figures {
 /// # Errors
 /// When the broker or a tester fails.
 pub fn run(plan: &Plan) -> io::Result<bool> {
-    let kind = Kind::find(&plan.broker);
+    let kind = Kind::find_for_amqp(&plan.broker);
     let kind = kind.ok_or_else(|| io::Error::other(format!("no broker {}", plan.broker)))?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
     let cover = Cover { name: "agree", title: TITLE, asks: ASKS, size: ("medians of", size) };
@@ -250,11 +250,11 @@ fn measure(both: &Both, tester: Tester, subject: &Subject, load: &Load) -> io::R
         title: both.title,
         tester,
         words: if tester == Tester::Own { both.own } else { both.reference },
-        relay_bytes: None,
+        stream: None,
         acknowledges: true,
         counted: None,
     };
-    let mut command = workload.command(subject.port(), load.seconds, &load.testers);
+    let mut command = workload.command(subject, load.seconds, &load.testers)?;
     let mut child = pinned(&mut command, load)?;
     let (mut said, mut intervals) = (Said::default(), Vec::new());
     let status = listen(&mut child, &load.stop, |line| {

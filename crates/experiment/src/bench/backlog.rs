@@ -113,7 +113,8 @@ pub fn list() {
 /// When results cannot be written. A row that fails says why in its place.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let kinds = [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq];
-    let kinds = choose(&kinds, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
+    let (kinds, left_out) =
+        choose(&kinds, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
     let size = ("scale", plan.scale.to_string());
     let mut sheet =
@@ -121,6 +122,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let dropped = format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale);
     println!("{dropped}");
     sheet.see(dropped);
+    left_out.into_iter().for_each(|sentence| sheet.see(sentence));
     let mut was_measured = false;
     for row in ROWS.iter().take_while(|_| !plan.place.stop.is_wanted()) {
         if !plan.rows.is_empty() && !plan.rows.iter().any(|name| name == row.name) {

@@ -216,7 +216,7 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
 /// tester's where that does not stand.
 fn load(workload: &Workload, subject: &Subject, load: &Load, seconds: u64) -> io::Result<f64> {
     let before = subject.counts()?;
-    let mut tester = workload.command(subject.port(), seconds, &load.testers);
+    let mut tester = workload.command(subject, seconds, &load.testers)?;
     let mut child = measure::pinned(&mut tester, load)?;
     let (mut said, mut received) = (Said::default(), 0.0);
     let status = measure::listen(&mut child, &load.stop, |line| {

@@ -111,13 +111,15 @@ pub fn list() {
 /// # Errors
 /// When results cannot be written. A broker that fails at a size says why and is left out there.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    let kinds = choose(&KINDS, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
+    let (kinds, left_out) =
+        choose(&KINDS, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let is_asked = |curve: &&Curve| {
         plan.curves.is_empty() || plan.curves.iter().any(|name| name == curve.name)
     };
     let size = format!("{} rounds", plan.rounds);
     let cover = Cover { name: "curves", title: TITLE, asks: ASKS, size: ("medians of", size) };
     let mut sheet = Sheet::new(cover, &plan.place);
+    left_out.into_iter().for_each(|sentence| sheet.see(sentence));
     plan.place.cast.load("curves", || OWN_CLIENT.to_owned());
     let (mut losing, mut compared, mut measured) = (Vec::new(), 0, 0);
     let goes_on = || !plan.place.stop.is_wanted();

@@ -6,7 +6,7 @@ use crate::bench::workload::{Said, Testers, Workload};
 use crate::metrics::Counts;
 use crate::statistics::median;
 use crate::stop::Stop;
-use crate::subject::{Kind, Subject};
+use crate::subject::Subject;
 use lepus_probe::procfs::{self, Reading};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -211,10 +211,7 @@ pub fn run(
     core: usize,
     load: &Load,
 ) -> io::Result<Figures> {
-    let mut tester = match (subject.kind(), workload.relay_bytes) {
-        (Some(Kind::NullRelay), Some(bytes)) => relay_command(subject.port(), bytes, load)?,
-        _ => workload.command(subject.port(), load.seconds, &load.testers),
-    };
+    let mut tester = workload.command(subject, load.seconds, &load.testers)?;
     let counts_before = subject.counts()?;
     let mut child = pinned(&mut tester, load)?;
     let tester = child.id();
@@ -262,7 +259,7 @@ pub fn check_counts(
         return Ok(None);
     };
     let counts_before = subject.counts()?;
-    let mut tester = workload.command(subject.port(), load.seconds, &load.testers);
+    let mut tester = workload.command(subject, load.seconds, &load.testers)?;
     tester.args(["-C", &messages.to_string()]);
     let mut child = pinned(&mut tester, load)?;
     let status = listen(&mut child, &load.stop, |_| Ok(()))?;
@@ -341,16 +338,10 @@ fn disagreement(workload: &Workload, seen: f64, counts: Counts) -> f64 {
 /// # Errors
 /// When it cannot be started.
 pub fn pinned(tester: &mut Command, load: &Load) -> io::Result<Child> {
-    tester.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&load.errors)?);
+    // What an earlier one complained of stays.
+    let errors = File::options().create(true).append(true).open(&load.errors)?;
+    tester.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
     spawn_on(&[load.core], tester)
-}
-
-/// The relay's load, which prints lines as the testers do.
-fn relay_command(port: u16, bytes: usize, load: &Load) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("relay-load");
-    command.args([port.to_string(), bytes.to_string(), load.seconds.to_string()]);
-    Ok(command)
 }
 
 #[cfg(test)]

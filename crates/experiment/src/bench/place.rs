@@ -96,26 +96,30 @@ pub fn goes_on(stop: &Stop) -> io::Result<()> {
     }
 }
 
-/// The brokers of these names that can be started here, or all of `known` where none is named. Those that cannot are told
-/// with the reason.
+/// The brokers of these names that can be started here, or all of `known` where none is named. Those that cannot are told,
+/// here and in the sentences for the report, with the reason.
 ///
 /// # Errors
 /// When a name is not among `known`.
-pub fn choose(known: &[Kind], names: &[String], site: &Site) -> Result<Vec<Kind>, String> {
+pub fn choose(
+    known: &[Kind],
+    names: &[String],
+    site: &Site,
+) -> Result<(Vec<Kind>, Vec<String>), String> {
     if let Some(name) = names.iter().find(|name| known.iter().all(|kind| kind.name() != *name)) {
         let known: Vec<&str> = known.iter().map(|kind| kind.name()).collect();
         return Err(format!("no broker `{name}`; there are: {}", known.join(", ")));
     }
     let is_asked = |kind: &Kind| names.is_empty() || names.iter().any(|name| name == kind.name());
     let mut kinds: Vec<Kind> = known.iter().copied().filter(is_asked).collect();
-    kinds.retain(|kind| match kind.missing(site) {
-        Some(reason) => {
-            eprintln!("{} is left out: {reason}", kind.name());
-            false
-        }
-        None => true,
+    let mut left_out = Vec::new();
+    kinds.retain(|kind| {
+        let missing = kind.missing(site);
+        left_out.extend(missing.iter().map(|why| format!("{} is left out: {why}.", kind.name())));
+        missing.is_none()
     });
-    Ok(kinds)
+    left_out.iter().for_each(|sentence| eprintln!("{sentence}"));
+    Ok((kinds, left_out))
 }
 
 #[cfg(test)]
@@ -147,9 +151,11 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             choose(&[Kind::Lepus, Kind::NullRelay, Kind::NullBroker], &names, &site)
         };
-        assert_eq!(choose(&[]), Ok(vec![Kind::NullRelay, Kind::NullBroker]));
-        assert_eq!(choose(&["null-broker"]), Ok(vec![Kind::NullBroker]));
-        assert_eq!(choose(&["lepus"]), Ok(vec![]));
+        let left_out = vec!["lepus is left out: /no/such/lepus is not there.".to_owned()];
+        let both = vec![Kind::NullRelay, Kind::NullBroker];
+        assert_eq!(choose(&[]), Ok((both, left_out.clone())));
+        assert_eq!(choose(&["null-broker"]), Ok((vec![Kind::NullBroker], vec![])));
+        assert_eq!(choose(&["lepus"]), Ok((vec![], left_out)));
         assert!(choose(&["rabbitmq"]).unwrap_err().contains("lepus, null-relay, null-broker"));
     }
 }

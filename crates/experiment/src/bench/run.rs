@@ -35,11 +35,13 @@ pub struct Plan {
 /// # Errors
 /// When a broker or a tester fails, with what it said.
 pub fn run(plan: &Plan) -> io::Result<()> {
-    let brokers = choose(&Kind::ALL, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
+    let (brokers, left_out) =
+        choose(&Kind::ALL, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let workloads = chosen_workloads(plan)?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
     let cover = Cover { name: "run", title: TITLE, asks: ASKS, size: ("medians of", size) };
     let mut sheet = Sheet::new(cover, &plan.place);
+    left_out.into_iter().for_each(|sentence| sheet.see(sentence));
     let mut rows = Vec::new();
     for workload in workloads {
         if plan.place.stop.is_wanted() {
@@ -47,7 +49,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         }
         let mut runs: Vec<(Kind, Vec<Figures>)> = brokers
             .iter()
-            .filter(|kind| **kind != Kind::NullRelay || workload.relay_bytes.is_some())
+            .filter(|kind| workload.fits(**kind))
             .map(|kind| (*kind, Vec::new()))
             .collect();
         // RabbitMQ takes seconds to start, so it stays for all rounds; idle it needs next to nothing.

@@ -13,16 +13,18 @@ pub const TESTER_SHARE_MAX: f64 = 0.9;
 const DISAGREEMENT_MAX: f64 = 0.01;
 
 /// What the columns mean.
-pub const LEGEND: [&str; 4] = [
+pub const LEGEND: [&str; 5] = [
     "CPU: user and system time of the broker's process; core: time in which its core was not idle; both per message received. \
      of spin: looking around without work, as lepus counts it, of its whole run.",
     "msg/s and µs: between the first and the last look at the broker, which it answers once a second on its own CPU; p50/99: \
      the tester's, of its whole run. calls: system calls of the broker per message, counted in one further run, start and end \
      included.",
-    "rabbit ×, lavin ×, null ×: how many times less CPU than RabbitMQ and LavinMQ, more than the null broker. *: the tester \
+    "rabbit ×, lavin ×, nats ×, null ×: how many times less CPU than RabbitMQ, LavinMQ and NATS, more than the null broker. *: the tester \
      used more than 90 % of its core, so that the rate is the tester's. counts: the tester's, the broker's and the acknowledged \
-     agree within 1 %.",
-    "limit: a broker without a queue. of rabbit, of lavin, × limit: lepus' CPU per message by theirs.",
+     agree within 1 %. A column without figures is left out.",
+    "limit: a broker without a queue. of rabbit, of lavin, of nats, × limit: lepus' CPU per message by theirs.",
+    "nats has no queues, no acknowledgements and no AMQP: lepus-bench itself publishes to one subject, with as many subscribers as \
+     the load has queues. It tells no latency.",
 ];
 
 /// What one load has shown, per broker that was measured.
@@ -73,6 +75,7 @@ impl Row {
             "tester",
             "rabbit ×",
             "lavin ×",
+            "nats ×",
             "null ×",
             "counts",
         ]);
@@ -80,7 +83,7 @@ impl Row {
             .rows
             .extend(self.runs.iter().map(|(kind, runs)| self.line(*kind, &Figures::median(runs))));
         let heading = format!("{}: {}", self.workload.name, self.workload.title);
-        vec![Block::Heading(heading), Block::Table(table)]
+        vec![Block::Heading(heading), Block::Table(table.without_empty_columns())]
     }
 
     fn line(&self, kind: Kind, figures: &Figures) -> Vec<String> {
@@ -104,6 +107,7 @@ impl Row {
             format!("{:.0}%{mark}", figures.tester_share * 100.0),
             share(self.ratio(Kind::RabbitMq, kind), 2),
             share(self.ratio(Kind::LavinMq, kind), 2),
+            share(self.ratio(Kind::Nats, kind), 2),
             share(self.ratio(kind, Kind::NullBroker), 2),
             or_dash(counts),
         ]
@@ -117,9 +121,11 @@ pub fn summary(rows: &[Row]) -> Vec<Block> {
         "lepus",
         "rabbitmq",
         "lavinmq",
+        "nats",
         "limit",
         "of rabbit",
         "of lavin",
+        "of nats",
         "× limit",
     ]);
     for row in rows {
@@ -133,15 +139,17 @@ pub fn summary(rows: &[Row]) -> Vec<Block> {
             show(Kind::Lepus),
             show(Kind::RabbitMq),
             show(Kind::LavinMq),
+            show(Kind::Nats),
             show(Kind::NullBroker),
             share(row.ratio(Kind::Lepus, Kind::RabbitMq), 3),
             share(row.ratio(Kind::Lepus, Kind::LavinMq), 2),
+            share(row.ratio(Kind::Lepus, Kind::Nats), 2),
             share(row.ratio(Kind::Lepus, Kind::NullBroker), 2),
         ]);
     }
     vec![
         Block::Heading("All loads".to_owned()),
-        Block::Table(table),
+        Block::Table(table.without_empty_columns()),
         bars(rows, "CPU of the broker per message", Unit::Micros, |figures| figures.cpu_micros),
         bars(rows, "Messages per second", Unit::Number, |figures| figures.rate),
     ]
@@ -149,9 +157,9 @@ pub fn summary(rows: &[Row]) -> Vec<Block> {
 
 /// A figure of all brokers under all loads: medians with the range of the rounds.
 fn bars(rows: &[Row], title: &str, unit: Unit, figure: fn(&Figures) -> f64) -> Block {
-    let kinds = [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq, Kind::NullBroker];
+    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::NullRelay);
     let has_runs = |kind: &Kind| rows.iter().any(|row| row.of(*kind).is_some());
-    let kinds: Vec<Kind> = kinds.into_iter().filter(has_runs).collect();
+    let kinds: Vec<Kind> = kinds.filter(has_runs).collect();
     let bar = |row: &Row, kind: &Kind| -> Option<Bar> {
         let runs = row.runs.iter().find(|(other, _)| other == kind)?;
         spread(runs.1.iter().map(figure).collect())
@@ -206,9 +214,9 @@ mod tests {
             let found = text.lines().find(|line| line.trim_start().starts_with(name));
             found.unwrap().split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(line("lepus")[9..], ["95%*", "10.00", "2.00", "2.00", "agree"]);
-        assert_eq!(line("rabbitmq")[9..], ["50%", "1.00", "0.20", "20.00", "APART", "2.0", "%"]);
-        assert_eq!(line("null-broker")[10..], ["20.00", "4.00", "1.00", "agree"]);
+        assert_eq!(line("lepus")[7..], ["95%*", "10.00", "2.00", "2.00", "agree"]);
+        assert_eq!(line("rabbitmq")[7..], ["50%", "1.00", "0.20", "20.00", "APART", "2.0", "%"]);
+        assert_eq!(line("null-broker")[8..], ["20.00", "4.00", "1.00", "agree"]);
         let last = summary.lines().rfind(|line| line.starts_with(WORKLOADS[0].name)).unwrap();
         let words: Vec<_> = last.split_whitespace().collect();
         assert_eq!(

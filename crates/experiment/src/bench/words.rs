@@ -194,6 +194,17 @@ pub enum Command {
         /// How long
         seconds: u16,
     },
+    /// Loads a NATS server
+    NatsLoad {
+        /// Where it listens
+        port: u16,
+        /// Bytes of a body
+        body_bytes: u16,
+        /// How many connections get each message
+        subscribers: u16,
+        /// How long
+        seconds: u16,
+    },
 }
 
 /// Names, and nothing else.
@@ -250,6 +261,9 @@ pub struct Places {
     /// that lies beside it
     #[arg(long, value_name = "FILE", help_heading = "Place")]
     lavinmq: Option<String>,
+    /// The NATS server of bench/nats-peer, measured where it was built
+    #[arg(long, value_name = "FILE", default_value = "build/nats-peer", help_heading = "Place")]
+    nats: PathBuf,
     /// The reference tester
     #[arg(
         long,
@@ -276,6 +290,7 @@ impl Places {
         if let Some(path) = self.lavinmq.filter(|path| !path.is_empty()) {
             site.lavinmq = Some(absolute(path.into())?);
         }
+        site.nats = absolute(self.nats)?;
         site.flags = self.lepus_flags.0;
         let ground = Arc::new(Ground::below(&results).map_err(|error| error.to_string())?);
         site.scratch = ground.path().to_owned();

@@ -1,8 +1,11 @@
 //! The loads that are measured, each a command of a tester.
 
 use crate::bench::cast::Cast;
+use crate::bench::nats_load::WINDOW_BYTES;
 use crate::identity::{own_version, says};
+use crate::subject::{Kind, Subject};
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -48,8 +51,8 @@ pub struct Testers {
 }
 
 impl Testers {
-    /// The command of one, for the broker on `port`; it is noted among those who took part.
-    pub fn against(&self, tester: Tester, port: u16) -> Command {
+    /// The command of one with its words, for the broker on `port`; it is noted among those who took part.
+    pub fn against(&self, tester: Tester, port: u16, words: &[&str]) -> Command {
         self.cast.load(tester.name(), || self.identity(tester));
         let uri = format!("amqp://guest:guest@localhost:{port}");
         let mut command = match (tester, &self.lavinmqperf) {
@@ -69,12 +72,22 @@ impl Testers {
                     Some(path) => Command::new(path),
                     None => Command::new("lavinmqperf"),
                 };
-                command.args(["throughput", "-l", &format!("--uri={uri}")]);
+                command.args(["throughput", "-l", &format!("--uri={uri}")]).args(words);
                 return command;
             }
         };
-        command.args(["-h", &uri]);
+        // The first of the words may be a subcommand.
+        command.args(words).args(["-h", &uri]);
         command
+    }
+
+    /// A command of this program that makes a load; it is noted as well.
+    fn by_itself(&self, name: &str, note: &str, numbers: &[usize]) -> io::Result<Command> {
+        let version = env!("CARGO_PKG_VERSION");
+        self.cast.load(name, || format!("lepus-bench {name} {version}{note}"));
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(name).args(numbers.iter().map(usize::to_string));
+        Ok(command)
     }
 
     /// What a tester calls itself. The reference tester's version stands in the name of its archive.
@@ -109,6 +122,15 @@ impl Testers {
     }
 }
 
+/// Messages as fast as they may come, each to so many subscribers, without answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// Bytes of a body.
+    pub body_bytes: usize,
+    /// How many get each message.
+    pub subscribers: usize,
+}
+
 /// One load.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
@@ -120,8 +142,8 @@ pub struct Workload {
     pub tester: Tester,
     /// The tester's words, apart from the address and the duration.
     pub words: &'static [&'static str],
-    /// The body for which the null relay shows the floor, where the load is one stream.
-    pub relay_bytes: Option<usize>,
+    /// What of it can be asked of brokers without AMQP: the null relay, which shows the floor, and NATS.
+    pub stream: Option<Stream>,
     /// Whether consumers acknowledge, so that acknowledgements can be compared with deliveries.
     pub acknowledges: bool,
     /// Producers and messages of each, for a run by which counts are checked where the tester does
@@ -140,7 +162,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "E4 single queue: 12 B mandatory, confirm window 100, prefetch 300 (reference tester)",
         tester: Tester::Reference,
         words: &SINGLE,
-        relay_bytes: None,
+        stream: None,
         acknowledges: true,
         counted: Some((1, 50_000)),
     },
@@ -168,7 +190,7 @@ pub const WORKLOADS: [Workload; 13] = [
             "--queue-pattern-to",
             "100",
         ],
-        relay_bytes: None,
+        stream: None,
         acknowledges: true,
         counted: Some((150, 300)),
     },
@@ -177,7 +199,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 12 B, auto-ack, no confirms (reference tester)",
         tester: Tester::Reference,
         words: &["-x", "1", "-y", "1", "-a", "-s", "12"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: false,
         counted: Some((1, 50_000)),
     },
@@ -186,7 +208,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 1 KiB, auto-ack, no confirms (reference tester)",
         tester: Tester::Reference,
         words: &["-x", "1", "-y", "1", "-a", "-s", "1024"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: false,
         counted: Some((1, 50_000)),
     },
@@ -195,7 +217,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "fan-out to 5 queues of their own, 100 B, auto-ack (reference tester)",
         tester: Tester::Reference,
         words: &["-x", "1", "-y", "5", "-a", "-s", "100"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: false,
         counted: None,
     },
@@ -204,7 +226,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 12 B, auto-ack, 10,000 a second (reference tester)",
         tester: Tester::Reference,
         words: &["-x", "1", "-y", "1", "-a", "-s", "12", "--rate", "10000"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: false,
         counted: None,
     },
@@ -213,7 +235,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 16 B, confirm window 100, each acknowledged, prefetch 300 (lavinmqperf)",
         tester: Tester::LavinMq,
         words: &["-c", "100", "-a", "1", "-P", "300"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: true,
         counted: Some((1, 20_000)),
     },
@@ -222,7 +244,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 16 B, no acknowledgements, no confirms (lavinmqperf)",
         tester: Tester::LavinMq,
         words: &["-s", "16"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: false,
         counted: Some((1, 20_000)),
     },
@@ -231,7 +253,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "E4 single queue (lepus perf)",
         tester: Tester::Own,
         words: &SINGLE,
-        relay_bytes: None,
+        stream: None,
         acknowledges: true,
         counted: None,
     },
@@ -240,7 +262,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 16 B, auto-ack, no confirms, saturating (lepus perf)",
         tester: Tester::Own,
         words: &["-x", "1", "-y", "1", "-a", "-s", "16"],
-        relay_bytes: Some(16),
+        stream: Some(Stream { body_bytes: 16, subscribers: 1 }),
         acknowledges: false,
         counted: None,
     },
@@ -249,7 +271,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "one queue, 1 KiB, auto-ack, no confirms, saturating (lepus perf)",
         tester: Tester::Own,
         words: &["-x", "1", "-y", "1", "-a", "-s", "1024"],
-        relay_bytes: Some(1024),
+        stream: Some(Stream { body_bytes: 1024, subscribers: 1 }),
         acknowledges: false,
         counted: None,
     },
@@ -258,7 +280,7 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "E1 loop: 3 connections x 500 channels, 11 B (lepus perf)",
         tester: Tester::Own,
         words: &["loop", "--connections", "3", "--channels", "500", "-s", "11"],
-        relay_bytes: None,
+        stream: None,
         acknowledges: false,
         counted: None,
     },
@@ -267,18 +289,51 @@ pub const WORKLOADS: [Workload; 13] = [
         title: "fan-out to 10 queues, 100 B per delivery (lepus perf)",
         tester: Tester::Own,
         words: &["fanout", "--queues", "10", "-s", "100"],
-        relay_bytes: None,
+        stream: Some(Stream { body_bytes: 100, subscribers: 10 }),
         acknowledges: false,
         counted: None,
     },
 ];
 
 impl Workload {
-    /// The tester's command against the broker on `port`.
-    pub fn command(&self, port: u16, seconds: u64, testers: &Testers) -> Command {
-        let mut command = testers.against(self.tester, port);
-        command.args(self.words).args(["-z", &seconds.to_string()]);
-        command
+    /// Whether a broker can be loaded with it.
+    pub fn fits(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Nats => self.stream.is_some(),
+            Kind::NullRelay => self.stream.is_some_and(|stream| stream.subscribers == 1),
+            _ => true,
+        }
+    }
+
+    /// The tester's command against a broker.
+    ///
+    /// # Errors
+    /// When this program cannot be found, which loads brokers without AMQP.
+    pub fn command(
+        &self,
+        subject: &Subject,
+        seconds: u64,
+        testers: &Testers,
+    ) -> io::Result<Command> {
+        let port = subject.port();
+        match (subject.kind(), self.stream) {
+            (Some(Kind::NullRelay), Some(stream)) => testers.by_itself(
+                "relay-load",
+                "",
+                &[port.into(), stream.body_bytes, seconds as usize],
+            ),
+            (Some(Kind::Nats), Some(Stream { body_bytes, subscribers })) => {
+                let note =
+                    format!(", with at most {WINDOW_BYTES} bytes on their way to a subscriber");
+                let numbers = [port.into(), body_bytes, subscribers, seconds as usize];
+                testers.by_itself("nats-load", &note, &numbers)
+            }
+            _ => {
+                let mut command = testers.against(self.tester, port, self.words);
+                command.args(["-z", &seconds.to_string()]);
+                Ok(command)
+            }
+        }
     }
 }
 
@@ -401,7 +456,9 @@ mod tests {
         let (lepus, jars) = (none.clone(), none.clone());
         let testers = Testers { lepus, jars, lavinmqperf: Some(none), cast: cast.clone() };
         for tester in [Tester::Own, Tester::LavinMq, Tester::Own] {
-            testers.against(tester, 1);
+            let command = testers.against(tester, 1, &["loop"]);
+            let subcommand = if tester == Tester::Own { 1 } else { 3 };
+            assert_eq!(command.get_args().nth(subcommand).unwrap(), "loop");
         }
         assert_eq!(cast.loads(), ["lepus perf", "lavinmqperf"]);
     }

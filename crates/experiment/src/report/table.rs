@@ -16,6 +16,18 @@ impl Table {
         Table { head: head.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
+    /// The same without columns in which no row has anything but a dash.
+    #[must_use]
+    pub fn without_empty_columns(mut self) -> Table {
+        let has_text =
+            |at: &usize| self.rows.iter().any(|row| row.get(*at).is_some_and(|cell| cell != "-"));
+        let kept: Vec<usize> = (0..self.head.len()).filter(has_text).collect();
+        for cells in std::iter::once(&mut self.head).chain(&mut self.rows) {
+            *cells = kept.iter().filter_map(|at| cells.get(*at).cloned()).collect();
+        }
+        self
+    }
+
     /// The table for a terminal: figures stand below each other by their ends, words by their beginnings.
     #[must_use]
     pub fn text(&self) -> String {
@@ -51,5 +63,13 @@ mod tests {
         table.rows.push(vec!["x".to_owned(), "10.25".to_owned(), "late".to_owned()]);
         let text = "who       µs  note\nlepus    1.5\nx      10.25  late\n";
         assert_eq!(table.text(), text);
+    }
+
+    #[test]
+    fn a_column_of_dashes_is_left_out() {
+        let mut table = Table::new(["who", "a", "b"]);
+        table.rows.push(vec!["x".to_owned(), "-".to_owned(), "1".to_owned()]);
+        table.rows.push(vec!["y".to_owned(), "-".to_owned(), "-".to_owned()]);
+        assert_eq!(table.without_empty_columns().text(), "who  b\nx    1\ny    -\n");
     }
 }

@@ -62,7 +62,7 @@ impl Plan {
             backlog_mb: words.backlog_mb,
             budget: words.budget,
             rate: words.rate,
-            kind: Kind::find(&words.broker).ok_or("there is no such broker")?,
+            kind: Kind::find_for_amqp(&words.broker).ok_or("there is no such broker")?,
             backlog: BacklogPlan {
                 rows: Vec::new(),
                 brokers: Vec::new(),

@@ -100,8 +100,8 @@ pub const ROWS: [Row; 13] = [
 
 /// A tester's command. Every queue is durable and stays.
 pub fn tester(plan: &Plan, tester: Tester, port: u16, words: &[&str]) -> Command {
-    let mut command = plan.load.testers.against(tester, port);
-    command.args(["-f", "persistent", "-ad", "false"]).args(words);
+    let mut command = plan.load.testers.against(tester, port, words);
+    command.args(["-f", "persistent", "-ad", "false"]);
     command
 }
 
