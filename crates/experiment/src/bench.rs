@@ -3,7 +3,6 @@
 mod agree;
 mod backlog;
 mod callgrind;
-mod cast;
 mod core_drive;
 mod costs;
 mod counters;

@@ -3,12 +3,11 @@
 use crate::call::Words;
 use crate::experiment::Experiment;
 use crate::plan::Plan;
-use crate::report::{Content, OWN_TESTER, Report, about, file_time, is_empty};
+use crate::report::{Content, Report, about, file_time};
 use crate::session::Session;
 use crate::stop::Stop;
 use lepus_perf::to_stderr;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -55,7 +54,7 @@ fn carry_out(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
     let mut session = Session::new(plan, stop);
     (experiment.measure)(&mut session);
     session.record.stopped = session.is_over();
-    if is_empty(&session.record) {
+    if session.record.runs.is_empty() {
         if session.record.stopped {
             let _ = fs::remove_dir_all(&plan.site.scratch);
         }
@@ -94,18 +93,21 @@ fn write_report(
 ) -> io::Result<()> {
     let (plan, record) = (session.plan, &session.record);
     let scale = format!("{} of the report's, {} rounds", plan.scale, plan.rounds);
-    let about = about(&plan.command, seconds, ("scale", scale), OWN_TESTER, &record.brokers());
+    let cast = &record.cast;
+    let size = ("scale", scale);
+    let about = about(&plan.command, seconds, size, &cast.loads_text(), &cast.lines());
     let result = json!({
         "experiment": experiment.name,
-        "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
         "scale": plan.scale,
         "rounds": plan.rounds,
-        "seen": content.seen,
+        "brokers": cast.json(),
+        "load": cast.loads(),
         "record": record.json(),
     });
     let (title, asks) = (experiment.title, experiment.asks);
     let (faults, stopped) = (&record.faults[..], record.stopped);
-    let report = Report { title, asks, content, about: &about, faults, stopped, result: &result };
+    let (who, about) = (&cast.page()[..], &about[..]);
+    let report = Report { title, asks, who, content, about, faults, stopped, result };
     report.write(&plan.output)
 }
 

@@ -142,9 +142,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a broker that was started here; `lepus` is the program where it is one of those.
+    /// The identity of a broker that is called so in figures; `lepus` is the program where it is one of those.
     #[must_use]
-    pub fn of(subject: &Subject, lepus: &Path) -> Identity {
+    pub fn of(subject: &Subject, name: &str, lepus: &Path) -> Identity {
         let settings = subject.settings.clone();
         let ours = |product: &str| (product.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         let kind = subject.kind();
@@ -160,7 +160,7 @@ impl Identity {
             None => NOBODY_LOOKED,
         };
         let tells = (kind == Some(Kind::Lepus)).then(|| subject.product.clone());
-        let name = kind.map_or_else(|| subject.product.clone(), |kind| kind.name().to_owned());
+        let name = name.to_owned();
         Identity { name, product, version, tells, settings, promise }
     }
 
@@ -225,6 +225,15 @@ pub fn table(brokers: &[Identity]) -> Table {
 #[must_use]
 pub fn own_version(lepus: &Path) -> String {
     says(Command::new(lepus).arg("version")).unwrap_or_else(|| "lepus".to_owned())
+}
+
+/// The load tester that is a part of `lepus`.
+pub const OWN_TESTER: &str = "lepus perf";
+
+/// What the load tester of a build of `lepus` calls itself.
+#[must_use]
+pub fn own_tester(lepus: &Path) -> String {
+    own_version(lepus).replacen("lepus", OWN_TESTER, 1)
 }
 
 /// The first line that a program prints.
@@ -327,7 +336,7 @@ mod tests {
         let mut subject = Subject::elsewhere("amqp://there");
         subject.product = "LavinMQ 2.9.1".to_owned();
         subject.settings = "-l warn".to_owned();
-        let identity = Identity::of(&subject, Path::new("/no/such/lepus"));
+        let identity = Identity::of(&subject, "x", Path::new("/no/such/lepus"));
         assert_eq!((identity.label().as_str(), &*identity.version), ("LavinMQ 2.9.1", "2.9.1"));
         // Where it was not started here nobody knows which build it is.
         assert_eq!(identity.promise.durability, Durability::Unknown);

@@ -13,6 +13,7 @@ pub mod affinity;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod call;
+pub mod cast;
 mod command;
 pub mod disk;
 mod experiment;

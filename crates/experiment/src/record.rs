@@ -1,5 +1,6 @@
 //! What the runs of an experiment have shown, and figures over them.
 
+use crate::cast::Cast;
 use crate::plot::{Bar, Unit};
 use crate::statistics::spread;
 use crate::workload::Outcome;
@@ -54,12 +55,12 @@ impl Profiled {
 }
 
 /// All runs so far.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     /// The brokers' names in figures.
     pub names: Vec<String>,
-    /// What they call themselves, and where they are.
-    pub products: Vec<String>,
+    /// Who took part.
+    pub cast: Cast,
     /// The runs in their order.
     pub runs: Vec<Run>,
     /// Where brokers of ours spent their CPU time.
@@ -125,12 +126,6 @@ impl Record {
         cases
     }
 
-    /// The brokers by their names, with what they call themselves and where they are.
-    #[must_use]
-    pub fn brokers(&self) -> Vec<(String, String)> {
-        self.names.iter().cloned().zip(self.products.iter().cloned()).collect()
-    }
-
     /// The record for the machine-readable result.
     #[must_use]
     pub fn json(&self) -> Value {
@@ -145,11 +140,8 @@ impl Record {
         };
         json!({
             "brokers": self.names,
-            "products": self.products,
             "runs": self.runs.iter().map(run).collect::<Vec<_>>(),
             "profiles": self.profiles.iter().map(Profiled::json).collect::<Vec<_>>(),
-            "faults": self.faults,
-            "stopped_early": self.stopped,
         })
     }
 }

@@ -9,8 +9,8 @@ pub use page::{Block, Content};
 pub use table::Table;
 
 use crate::plot::PlotError;
-use crate::record::Record;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -24,9 +24,6 @@ pub fn plot(svg: Result<String, PlotError>) -> Block {
     }
 }
 
-/// The load tester of this build.
-pub const OWN_TESTER: &str = concat!("lepus perf ", env!("CARGO_PKG_VERSION"));
-
 /// A report: what it is of and what it says.
 #[derive(Debug)]
 pub struct Report<'a> {
@@ -34,6 +31,8 @@ pub struct Report<'a> {
     pub title: &'a str,
     /// What was asked.
     pub asks: &'a str,
+    /// Who took part.
+    pub who: &'a [Block],
     /// What was seen.
     pub content: &'a Content,
     /// How it came about, by name and value.
@@ -42,12 +41,13 @@ pub struct Report<'a> {
     pub faults: &'a [String],
     /// Whether it was ended early.
     pub stopped: bool,
-    /// The machine-readable result.
-    pub result: &'a Value,
+    /// The machine-readable result, beside what stands in all of them: how it came about, what was seen and what was not
+    /// measured.
+    pub result: Value,
 }
 
 /// How a report came about: the command, the time, the size (its name and value), who made the load, the brokers by their
-/// names with what they call themselves, the machine.
+/// names with who they are, the machine.
 #[must_use]
 pub fn about(
     command: &str,
@@ -73,14 +73,19 @@ impl Report<'_> {
     ///
     /// # Errors
     /// When the directory cannot be written.
-    pub fn write(&self, directory: &Path) -> io::Result<()> {
+    pub fn write(mut self, directory: &Path) -> io::Result<()> {
+        let about: BTreeMap<_, _> = self.about.iter().cloned().collect();
+        self.result["about"] = json!(about);
+        self.result["seen"] = json!(self.content.seen);
+        self.result["faults"] = json!(self.faults);
+        self.result["stopped"] = json!(self.stopped);
         fs::create_dir_all(directory)?;
         fs::write(directory.join("report.html"), self.page())?;
         remove_plots(directory)?;
         for (at, svg) in self.content.plots().enumerate() {
             fs::write(directory.join(format!("plot-{}.svg", at + 1)), svg)?;
         }
-        fs::write(directory.join("result.json"), serde_json::to_vec_pretty(self.result)?)?;
+        fs::write(directory.join("result.json"), serde_json::to_vec_pretty(&self.result)?)?;
         fs::write(directory.join("README.txt"), self.readme())
     }
 
@@ -118,10 +123,4 @@ fn remove_plots(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether a record holds nothing worth a report.
-#[must_use]
-pub fn is_empty(record: &Record) -> bool {
-    record.runs.is_empty()
 }

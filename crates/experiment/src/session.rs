@@ -1,11 +1,11 @@
 //! The course of an experiment: brokers are started, take turns under load, and are ended.
 
-use crate::identity::own_version;
+use crate::identity::{Identity, OWN_TESTER, own_tester};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Record, Run};
 use crate::stop::Stop;
-use crate::subject::{Choice, Kind, Placement, Subject, without_password};
+use crate::subject::{Placement, Subject};
 use crate::workload::{self, Load};
 use lepus_perf::to_stderr;
 
@@ -25,11 +25,8 @@ impl<'a> Session<'a> {
     /// Begins.
     #[must_use]
     pub fn new(plan: &'a Plan, stop: Stop) -> Session<'a> {
-        let record = Record {
-            names: plan.names(),
-            products: vec![String::new(); plan.choices.len()],
-            ..Record::default()
-        };
+        let record = Record { names: plan.names(), ..Record::default() };
+        record.cast.load(OWN_TESTER, || own_tester(&plan.site.lepus));
         Session { plan, stop, record, progress: Progress::start() }
     }
 
@@ -46,20 +43,8 @@ impl<'a> Session<'a> {
         let started = Subject::start(choice, &name, &self.plan.site, placement, fresh, &self.stop);
         match started {
             Ok(subject) => {
-                let place = match choice.is_ours() {
-                    true => "started here".to_owned(),
-                    false if subject.pid.is_some() => without_password(&subject.uri),
-                    false => format!(
-                        "{}, remote or not visible: no samples of its process",
-                        without_password(&subject.uri)
-                    ),
-                };
-                let product = match choice {
-                    // It tells clients another name, for the sake of those that look for one.
-                    Choice::Ours(Kind::Lepus) => own_version(&self.plan.site.lepus),
-                    _ => subject.product.clone(),
-                };
-                self.record.products[number] = format!("{product} ({place})");
+                let identify = || Identity::of(&subject, &name, &self.plan.site.lepus);
+                self.record.cast.broker(&name, &subject.settings, identify);
                 Some(subject)
             }
             Err(_) if self.stop.is_wanted() => None,

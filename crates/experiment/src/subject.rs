@@ -210,7 +210,7 @@ pub struct Subject {
     pub uri: String,
     /// Product and version as it tells them.
     pub product: String,
-    /// The settings that it was started with, as far as they matter for what is measured; empty where it runs already.
+    /// The settings that it was started with, as far as they matter for what is measured; where it runs already, where.
     pub settings: String,
     /// Its process; none when it runs elsewhere or cannot be seen.
     pub pid: Option<u32>,
@@ -624,6 +624,8 @@ fn find(uri: &str, pid: Option<u32>) -> io::Result<Subject> {
         false => None,
     });
     let mut subject = Subject::elsewhere(uri);
+    let unseen = if pid.is_none() { "; no samples, its process cannot be seen" } else { "" };
+    subject.settings = format!("settings of its own; it runs at {}{unseen}", without_password(uri));
     subject.pid = pid;
     Ok(subject)
 }

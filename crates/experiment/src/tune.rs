@@ -12,7 +12,7 @@ pub mod settings_file;
 pub mod variant;
 
 use crate::command::say;
-use crate::report::{OWN_TESTER, Report, about, file_time, is_empty};
+use crate::report::{Report, about, file_time};
 use crate::stop::Stop;
 use call::Plan;
 pub use call::Words;
@@ -77,7 +77,7 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
     fs::create_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     to_stderr(report::plan_text(plan, variants).trim_end());
     let course = Course::run(plan, variants, &stop);
-    if is_empty(&course.record) {
+    if course.record.runs.is_empty() {
         if course.record.stopped {
             // Nothing is in it that somebody could want.
             let _ = fs::remove_dir_all(scratch);
@@ -94,22 +94,24 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
         plan.seconds,
         plan.load.join(" ")
     );
+    let cast = &course.record.cast;
     let about = about(
         &plan.command,
         start.elapsed().as_secs_f64(),
         ("load", size),
-        OWN_TESTER,
-        &course.record.brokers(),
+        &cast.loads_text(),
+        &cast.lines(),
     );
-    let result = report::result(&course, advice, &about);
+    let result = report::result(&course, advice);
     let page = Report {
         title: TITLE,
         asks: ASKS,
+        who: &cast.page(),
         content: &content,
         about: &about,
         faults: &course.record.faults,
         stopped: course.record.stopped,
-        result: &result,
+        result,
     };
     page.write(&plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
     fs::remove_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;

@@ -6,11 +6,11 @@
 mod load;
 mod rows;
 
-use crate::bench::cast::OWN_CLIENT;
 use crate::bench::measure;
 use crate::bench::place::{Place, choose};
 use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::words::List;
+use crate::cast::OWN_CLIENT;
 use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use crate::report::{Block, Table, plot};
 use crate::statistics::median;
@@ -140,7 +140,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         ];
         sheet.add(blocks, Some(figures(curve, &points)))?;
     }
-    if losing.is_empty() && compared > 0 {
+    if compared == 0 {
+        sheet.see("Nothing is compared: no point has more than one broker.".to_owned());
+    } else if losing.is_empty() {
         let seen =
             format!("At none of {compared} points that were compared is another broker cheaper.");
         sheet.see(seen);

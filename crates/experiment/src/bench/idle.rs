@@ -4,9 +4,9 @@
 //! Memory is the growth of the resident set over many objects of one kind, divided by their number;
 //! it holds whatever the allocator and the tables add.
 
-use crate::bench::cast::OWN_CLIENT;
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
+use crate::cast::OWN_CLIENT;
 use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
 use clap::Args;

@@ -1,9 +1,9 @@
 //! What one large message costs when many consumers get it and read slowly: the broker's memory at
 //! its peak, and what stays of it.
 
-use crate::bench::cast::OWN_CLIENT;
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
+use crate::cast::OWN_CLIENT;
 use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
 use crate::workload::rest;

@@ -1,7 +1,7 @@
 //! Where brokers are measured: programs, data, the core of the broker and that of the load.
 
-use crate::bench::cast::Cast;
 use crate::bench::ground::Ground;
+use crate::cast::Cast;
 use crate::identity::Identity;
 use crate::stop::Stop;
 use crate::subject::{Choice, Kind, Placement, Site, Subject};
@@ -79,7 +79,7 @@ impl Place {
         let placement = Placement { name, broker: vec![self.core], load: Vec::new() };
         let (choice, name) = (Choice::Ours(kind), kind.name());
         let subject = Subject::start(&choice, name, &self.site, &placement, fresh, &self.stop)?;
-        let identify = || Identity::of(&subject, &self.site.lepus);
+        let identify = || Identity::of(&subject, name, &self.site.lepus);
         self.cast.broker(name, &subject.settings, identify);
         Ok(subject)
     }

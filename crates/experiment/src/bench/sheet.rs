@@ -1,14 +1,13 @@
 //! The report of a run of `lepus-bench`: a table in the terminal for each part as soon as it is measured, and the same
 //! directory that an experiment leaves.
 
-use crate::bench::cast::Cast;
 use crate::bench::ground::Ground;
 use crate::bench::place::Place;
-use crate::identity::{self, Identity};
+use crate::cast::Cast;
+use crate::identity::Identity;
 use crate::report::{Block, Content, Report, about, file_time};
 use crate::stop::Stop;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -84,38 +83,31 @@ impl Sheet {
         print!("{}", text(&blocks));
         self.content.blocks.extend(blocks);
         self.parts.extend(figures);
-        self.write(&brokers, &loads)
+        self.write()
     }
 
-    fn write(&self, brokers: &[Identity], loads: &[String]) -> io::Result<()> {
+    fn write(&self) -> io::Result<()> {
         let command: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("lepus-bench {}", command.join(" "));
         let size = (self.size.0, self.size.1.clone());
-        let lines: Vec<(String, String)> =
-            brokers.iter().map(|broker| (broker.name.clone(), broker.line())).collect();
         let seconds = self.start.elapsed().as_secs_f64();
-        let about = about(&command, seconds, size, &list(loads), &lines);
+        let cast = &self.cast;
+        let about = about(&command, seconds, size, &cast.loads_text(), &cast.lines());
         let result = json!({
             "bench": self.name,
-            "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
-            "brokers": brokers.iter().map(Identity::json).collect::<Vec<_>>(),
-            "load": loads,
-            "seen": self.content.seen,
-            "faults": self.faults,
-            "stopped": self.stop.is_wanted(),
+            "brokers": cast.json(),
+            "load": cast.loads(),
             "record": {"runs": self.parts},
         });
-        let mut content = Content { seen: self.content.seen.clone(), ..Content::default() };
-        content.blocks.extend(page_introduction(brokers, loads));
-        content.blocks.extend(self.content.blocks.iter().cloned());
         let report = Report {
             title: self.title,
             asks: self.asks,
-            content: &content,
+            who: &cast.page(),
+            content: &self.content,
             about: &about,
             faults: &self.faults,
             stopped: self.stop.is_wanted(),
-            result: &result,
+            result,
         };
         report.write(&self.directory)
     }
@@ -164,15 +156,6 @@ impl Sheet {
     }
 }
 
-const WHO: &str = "Who took part";
-/// What the table of brokers means.
-const CONFIRMS: &str = "A confirm: of a persistent message in a durable queue. Many loads here publish transient messages; \
-                        what a confirm of those means is said where it is known.";
-
-fn list(loads: &[String]) -> String {
-    if loads.is_empty() { "none".to_owned() } else { loads.join("; ") }
-}
-
 /// Who took part, for a terminal, which is too narrow for a table of sentences.
 fn introduction(brokers: &[Identity], loads: &[String]) -> String {
     let mut out = String::new();
@@ -186,17 +169,6 @@ fn introduction(brokers: &[Identity], loads: &[String]) -> String {
         out.push_str(&format!("load: {load}\n"));
     }
     out
-}
-
-/// Who took part, for the page.
-fn page_introduction(brokers: &[Identity], loads: &[String]) -> Vec<Block> {
-    let mut blocks = vec![Block::Heading(WHO.to_owned())];
-    if !brokers.is_empty() {
-        blocks.push(Block::Table(identity::table(brokers)));
-        blocks.push(Block::Text(CONFIRMS.to_owned()));
-    }
-    blocks.push(Block::Text(format!("The load was made by: {}.", list(loads))));
-    blocks
 }
 
 /// Words and tables for a terminal; plots are for the page only.
@@ -245,7 +217,7 @@ mod tests {
         place.cast.broker("x", "", || {
             let mut subject = Subject::elsewhere("amqp://there");
             subject.product = "Broker 7.1".to_owned();
-            Identity::of(&subject, Path::new(""))
+            Identity::of(&subject, "x", Path::new(""))
         });
         sheet.add(heading("second part"), Some(json!({"two": 2}))).unwrap();
         sheet.finish(&["a legend"], true).unwrap();

@@ -1,9 +1,9 @@
 //! What TLS costs the others: clients that come and go over TLS while one client measures its round
 //! trips, and the memory of TLS connections that stay.
 
-use crate::bench::cast::OWN_CLIENT;
 use crate::bench::place::{Place, goes_on};
 use crate::bench::sheet::{Cover, Sheet};
+use crate::cast::OWN_CLIENT;
 use crate::report::{Block, Table};
 use crate::stop::Stop;
 use crate::subject::{Kind, Subject, free_port};

@@ -1,7 +1,6 @@
 //! The command line of `lepus-bench`.
 
 use super::backlog::{self, EnduranceWords};
-use super::cast::Cast;
 use super::curves;
 use super::ground::Ground;
 use super::idle::Crowd;
@@ -11,6 +10,7 @@ use super::place::Place;
 use super::tls_churn::Churn;
 use super::workload::Testers;
 use crate::call::absolute;
+use crate::cast::Cast;
 use crate::stop::Stop;
 use crate::subject::Site;
 use clap::{Args, Parser, Subcommand};

@@ -1,8 +1,8 @@
 //! The loads that are measured, each a command of a tester.
 
-use crate::bench::cast::Cast;
 use crate::bench::nats_load::WINDOW_BYTES;
-use crate::identity::{own_version, says};
+use crate::cast::Cast;
+use crate::identity::{OWN_TESTER, own_tester, says};
 use crate::subject::{Kind, Subject};
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ impl Tester {
     pub fn name(self) -> &'static str {
         match self {
             Tester::Reference => "reference tester (perf-test)",
-            Tester::Own => "lepus perf",
+            Tester::Own => OWN_TESTER,
             Tester::LavinMq => "lavinmqperf",
         }
     }
@@ -93,7 +93,7 @@ impl Testers {
     /// What a tester calls itself. The reference tester's version stands in the name of its archive.
     fn identity(&self, tester: Tester) -> String {
         match tester {
-            Tester::Own => own_version(&self.lepus).replacen("lepus", tester.name(), 1),
+            Tester::Own => own_tester(&self.lepus),
             Tester::LavinMq => {
                 let path = self.lavinmqperf.clone().unwrap_or_else(|| tester.name().into());
                 let version = says(Command::new(path).arg("--version")).unwrap_or_default();

@@ -53,7 +53,7 @@ impl Report<'_> {
     /// The page.
     #[must_use]
     pub(super) fn page(&self) -> String {
-        let Report { asks, content, about, .. } = self;
+        let Report { asks, who, content, about, .. } = self;
         let title = escape(self.title);
         let mut out = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -75,7 +75,7 @@ impl Report<'_> {
         for fault in self.faults {
             out.push_str(&format!("<p class=\"fault\">Not measured: {}</p>\n", escape(fault)));
         }
-        for block in &content.blocks {
+        for block in who.iter().chain(&content.blocks) {
             match block {
                 Block::Heading(text) => out.push_str(&format!("<h2>{}</h2>\n", escape(text))),
                 Block::Text(text) => out.push_str(&format!("<p>{}</p>\n", escape(text))),
@@ -130,15 +130,17 @@ mod tests {
         let report = Report {
             title: "t",
             asks: "why?",
+            who: &[Block::Text("me".to_owned())],
             content: &content,
             about: &about,
             faults: &["<b>".to_owned()],
             stopped: true,
-            result: &serde_json::Value::Null,
+            result: serde_json::Value::Null,
         };
         let html = report.page();
         for part in [
             "<li>a &lt; b</li>",
+            "<p>me</p>",
             "<svg",
             "<td>1 &amp; 2</td>",
             "Not measured: &lt;b&gt;",

@@ -3,6 +3,8 @@
 use super::call::{Goal, Plan};
 use super::judge::{self, Found, Scores};
 use super::variant::Variant;
+use crate::cast::Cast;
+use crate::identity::{Identity, OWN_TESTER, own_tester};
 use crate::progress::Progress;
 use crate::record::{Record, Run};
 use crate::sample::INTERVAL;
@@ -42,6 +44,9 @@ pub fn expected_seconds(plan: &Plan, variants: &[Variant]) -> f64 {
     ((variants.len() + finalists) * plan.rounds) as f64 * run_seconds(plan)
 }
 
+/// The broker's name in figures.
+const NAME: &str = "lepus";
+
 /// What lepus does by itself, the leader, and one with fewer shards.
 const FINALISTS_MAX: usize = 3;
 
@@ -54,11 +59,8 @@ impl<'a> Course<'a> {
     /// Runs all rounds, or until it is wished to stop, or only one setting is left.
     #[must_use]
     pub fn run(plan: &'a Plan, variants: &'a [Variant], stop: &Stop) -> Course<'a> {
-        let record = Record {
-            names: vec!["lepus".to_owned()],
-            products: vec![String::new()],
-            ..Record::default()
-        };
+        let record = Record { names: vec![NAME.to_owned()], ..Record::default() };
+        record.cast.load(OWN_TESTER, || own_tester(&plan.site.lepus));
         let count = variants.len();
         let mut course = Course {
             plan,
@@ -138,15 +140,14 @@ impl<'a> Course<'a> {
             }
         };
         progress.tell(&what);
-        let outcome = measure(plan, variant, stop);
+        let outcome = measure(plan, variant, &self.record.cast, stop);
         progress.done(seconds);
         // A run that was cut short is none.
         if stop.is_wanted() {
             return;
         }
         let score = match outcome {
-            Ok((outcome, product)) => {
-                self.record.products[0] = product;
+            Ok(outcome) => {
                 for error in &outcome.errors {
                     self.record.faults.push(format!("{what}: {error}"));
                 }
@@ -203,8 +204,8 @@ pub fn slowest(outcome: &Outcome) -> Option<f64> {
     latency.map(|latency| latency.mean_slowest_5).filter(|micros| *micros > 0.0)
 }
 
-/// One run on a broker of its own, and what the broker is.
-fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, String)> {
+/// One run on a broker of its own, which is noted.
+fn measure(plan: &Plan, variant: &Variant, cast: &Cast, stop: &Stop) -> io::Result<Outcome> {
     let mut site = Site { flags: variant.flags(), ..plan.site.clone() };
     site.flags.extend(plan.site.flags.iter().cloned());
     // It places itself, on what the load leaves.
@@ -212,6 +213,14 @@ fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, 
         Placement { name: variant.name.clone(), broker: variant.broker.clone(), load: Vec::new() };
     let subject =
         Subject::start(&Choice::Ours(Kind::Lepus), "broker", &site, &anywhere, true, stop)?;
+    // What it is started with in each turn stands in the table of settings.
+    let flags = plan.site.flags.iter().map(String::as_str);
+    let settings: Vec<&str> = std::iter::once("each setting in turn").chain(flags).collect();
+    let settings = settings.join(" ");
+    cast.broker(NAME, &settings, || {
+        let identity = Identity::of(&subject, NAME, &site.lepus);
+        Identity { settings: settings.clone(), ..identity }
+    });
     let load = Load {
         name: plan.load.join(" "),
         words: words(plan, variant.load.len()),
@@ -240,8 +249,7 @@ fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, 
         runs.into_iter().map(|run| run.join().unwrap_or_else(|_| Err(ended()))).collect()
     });
     let outcomes: io::Result<Vec<Outcome>> = outcomes.into_iter().collect();
-    let outcome = together(outcomes?).ok_or_else(|| io::Error::other("there was no load"))?;
-    Ok((outcome, subject.product.clone()))
+    together(outcomes?).ok_or_else(|| io::Error::other("there was no load"))
 }
 
 /// The words of each of so many testers.

@@ -304,7 +304,7 @@ fn bars(course: &Course<'_>, lines: &[Line]) -> Block {
 
 /// The machine-readable result.
 #[must_use]
-pub fn result(course: &Course<'_>, advice: Option<Advice>, about: &[(String, String)]) -> Value {
+pub fn result(course: &Course<'_>, advice: Option<Advice>) -> Value {
     let of = |value: Option<Estimate>| {
         value.map(|of| json!({"mean": of.value, "low": of.low, "high": of.high, "count": of.count}))
     };
@@ -334,7 +334,8 @@ pub fn result(course: &Course<'_>, advice: Option<Advice>, about: &[(String, Str
         })
     });
     json!({
-        "about": about.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+        "brokers": course.record.cast.json(),
+        "load": course.record.cast.loads(),
         "rounds": course.plan.rounds,
         "settings": course.variants.iter().zip(&lines).map(setting).collect::<Vec<_>>(),
         "recommended": choice,

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::figures::{Figures, Line};
 use super::visit::Visit;
-use crate::bench::cast::OWN_CLIENT;
+use crate::cast::OWN_CLIENT;
 use crate::subject::Kind;
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};

@@ -1,10 +1,16 @@
 //! Who took part in a run: brokers and programs that made load, noted where they are started, so that no report can forget them.
 
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
+use crate::report::Block;
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What makes the load where none of the testers does.
 pub const OWN_CLIENT: &str = "a client in lepus-bench itself, which waits for answers";
+
+/// What the table of brokers means.
+const CONFIRMS: &str = "A confirm: of a persistent message in a durable queue. Many loads here publish transient messages; \
+                        what a confirm of those means is said where it is known.";
 
 /// The list of those who took part, shared by all who start somebody.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +50,38 @@ impl Cast {
         self.members().loads.iter().map(|(_, who)| who.clone()).collect()
     }
 
+    /// Who made load so far, in one text.
+    #[must_use]
+    pub fn loads_text(&self) -> String {
+        let loads = self.loads();
+        if loads.is_empty() { "none".to_owned() } else { loads.join("; ") }
+    }
+
+    /// The brokers' names, each with who it is in a line.
+    #[must_use]
+    pub fn lines(&self) -> Vec<(String, String)> {
+        self.brokers().into_iter().map(|broker| (broker.name.clone(), broker.line())).collect()
+    }
+
+    /// The brokers for the machine-readable result.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        self.brokers().iter().map(Identity::json).collect()
+    }
+
+    /// All of them for the page.
+    #[must_use]
+    pub fn page(&self) -> Vec<Block> {
+        let brokers = self.brokers();
+        let mut blocks = vec![Block::Heading("Who took part".to_owned())];
+        if !brokers.is_empty() {
+            blocks.push(Block::Table(identity::table(&brokers)));
+            blocks.push(Block::Text(CONFIRMS.to_owned()));
+        }
+        blocks.push(Block::Text(format!("The load was made by: {}.", self.loads_text())));
+        blocks
+    }
+
     fn members(&self) -> MutexGuard<'_, Members> {
         // A list with everything that was noted before a panic is as good as any.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +104,7 @@ mod tests {
                 let mut subject = Subject::elsewhere("amqp://there");
                 subject.product = "x".to_owned();
                 subject.settings = settings.to_owned();
-                Identity::of(&subject, Path::new(""))
+                Identity::of(&subject, "x", Path::new(""))
             });
         }
         cast.load("t", || "tester 1".to_owned());
