@@ -24,12 +24,65 @@ pub struct Client<S> {
 }
 
 /// What a client may see next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A method without content, by name.
+    /// The virtual host is open.
+    Opened,
+    /// A method that is not among those below, by name.
     Method(&'static str),
-    /// A message.
-    Message,
+    /// Messages that the broker has taken.
+    Ack {
+        /// The last one's number.
+        tag: u64,
+        /// Whether all before it are meant.
+        multiple: bool,
+    },
+    /// A message for a consumer.
+    Message {
+        /// Its number, for an acknowledgement.
+        tag: u64,
+        /// Its body.
+        body: Vec<u8>,
+    },
+    /// The broker takes no messages, for this reason.
+    Blocked(String),
+    /// It takes messages again.
+    Unblocked,
+    /// The broker has closed the channel, which is answered.
+    ChannelClosed(u16, String),
+    /// The connection is closed, by either side.
+    Closed(u16, String),
+    /// The stream ended without a word.
+    End,
+}
+
+impl Seen {
+    /// An event, and the channel that was closed by it.
+    fn of(event: &ClientEvent<'_>) -> Option<(Seen, Option<u16>)> {
+        let mut closed = None;
+        let seen = match event {
+            ClientEvent::None => return None,
+            ClientEvent::Opened => Seen::Opened,
+            ClientEvent::Method { method: Method::BasicAck(ack), .. } => {
+                Seen::Ack { tag: ack.delivery_tag, multiple: ack.multiple }
+            }
+            ClientEvent::Method { channel, method: Method::ChannelClose(close) } => {
+                closed = Some(*channel);
+                Seen::ChannelClosed(close.reply_code, close.reply_text.to_owned())
+            }
+            ClientEvent::Content { method: Method::BasicDeliver(deliver), body, .. } => {
+                Seen::Message { tag: deliver.delivery_tag, body: body.to_vec() }
+            }
+            ClientEvent::Method { method, .. } | ClientEvent::Content { method, .. } => {
+                Seen::Method(method.name())
+            }
+            ClientEvent::Blocked(reason) => Seen::Blocked((*reason).to_owned()),
+            ClientEvent::Unblocked => Seen::Unblocked,
+            ClientEvent::Closed { code, text } => Seen::Closed(code.0, (*text).to_owned()),
+            ClientEvent::Error(error) => Seen::Closed(error.code.0, error.text.clone()),
+        };
+        Some((seen, closed))
+    }
 }
 
 impl<S: Read + Write> Client<S> {
@@ -38,12 +91,21 @@ impl<S: Read + Write> Client<S> {
     /// # Errors
     /// When the broker refuses or the stream fails.
     pub fn open(stream: S, options: ClientOptions) -> io::Result<Client<S>> {
+        let mut client = Client::begin(stream, options)?;
+        client.wait(|event| matches!(event, ClientEvent::Opened).then_some(()))?;
+        Ok(client)
+    }
+
+    /// Begins to log in; what comes of it is seen next.
+    ///
+    /// # Errors
+    /// When the stream fails.
+    pub fn begin(stream: S, options: ClientOptions) -> io::Result<Client<S>> {
         let mut output = Vec::new();
         let machine = ClientConnection::new(options, Instant(0), &mut output);
         let (input, start) = (Vec::new(), Moment::now());
         let mut client = Client { stream, machine, input, taken: 0, output, start };
         client.flush()?;
-        client.wait(|event| matches!(event, ClientEvent::Opened).then_some(()))?;
         Ok(client)
     }
 
@@ -90,13 +152,21 @@ impl<S: Read + Write> Client<S> {
     /// # Errors
     /// When the broker does not agree, or the stream fails.
     pub fn close(mut self) -> io::Result<()> {
-        let now = self.now();
-        self.machine.close(now, ReplyCode::REPLY_SUCCESS, "", &mut self.output);
-        self.flush()?;
+        self.begin_close()?;
         self.wait(|event| match event {
             ClientEvent::Closed { code: ReplyCode::REPLY_SUCCESS, .. } => Some(()),
             _ => None,
         })
+    }
+
+    /// Begins to close the connection; what comes of it is seen next.
+    ///
+    /// # Errors
+    /// When the stream fails.
+    pub fn begin_close(&mut self) -> io::Result<()> {
+        let now = self.now();
+        self.machine.close(now, ReplyCode::REPLY_SUCCESS, "", &mut self.output);
+        self.flush()
     }
 
     /// Puts a method behind what is to be sent.
@@ -155,16 +225,36 @@ impl<S: Read + Write> Client<S> {
         })?
     }
 
-    /// Waits for a method or a message.
+    /// Waits for whatever comes next.
     ///
     /// # Errors
-    /// When the connection ends.
+    /// When nothing comes in the time that the stream waits.
     pub fn see(&mut self) -> io::Result<Seen> {
+        let (seen, closed) = match self.wait(Seen::of) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(error);
+            }
+            Err(_) => return Ok(Seen::End),
+            Ok(found) => found,
+        };
+        if let Some(channel) = closed {
+            self.send(channel, channel::CloseOk {});
+            // Who is gone already has no use for it.
+            let _ = self.flush();
+        }
+        Ok(seen)
+    }
+
+    /// Waits for a message.
+    ///
+    /// # Errors
+    /// When a method comes before it, or the connection ends.
+    pub fn expect_message(&mut self) -> io::Result<()> {
         self.wait(|event| match event {
-            ClientEvent::Method { method, .. } => Some(Seen::Method(method.name())),
-            ClientEvent::Content { .. } => Some(Seen::Message),
+            ClientEvent::Content { .. } => Some(Ok(())),
+            ClientEvent::Method { method, .. } => Some(Err(unexpected("a message", method))),
             _ => None,
-        })
+        })?
     }
 
     /// Sends everything.
@@ -217,15 +307,19 @@ impl<S: Read + Write> Client<S> {
             let found = look(&event);
             let ended = if found.is_none() { end_of(&event) } else { None };
             self.taken += used;
+            let mut sent = Ok(());
             if !self.output.is_empty() {
                 self.machine.sent(now);
-                self.flush()?;
+                sent = self.flush();
             }
             match (found, ended) {
+                // The broker may have closed its side behind what it said.
                 (Some(found), _) => return Ok(found),
                 (None, Some(error)) => return Err(error),
-                (None, None) if used == 0 => self.read()?,
-                (None, None) => {}
+                (None, None) => sent?,
+            }
+            if used == 0 {
+                self.read()?;
             }
         }
     }
@@ -377,8 +471,7 @@ mod tests {
         assert!(wrong.to_string().contains("got channel.open-ok"), "{wrong}");
         let closed = client.call(1, queue::Purge::default(), "queue.purge-ok").unwrap_err();
         assert!(closed.to_string().contains("404 none"), "{closed}");
-        let end = client.see().unwrap_err();
-        assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(client.see().unwrap(), Seen::End);
     }
 
     #[test]
@@ -386,7 +479,7 @@ mod tests {
         let close =
             connection::Close { reply_code: 320, reply_text: "bye", class_id: 0, method_id: 0 };
         let mut client = opened(&[(0, close.into())]);
-        let text = client.see().unwrap_err().to_string();
+        let text = client.expect_message().unwrap_err().to_string();
         assert!(text.contains("320 bye"), "{text}");
     }
 }

@@ -5,6 +5,7 @@
 pub mod client;
 pub mod procfs;
 mod scratch;
+pub mod session;
 
 pub use client::Client;
 pub use scratch::Scratch;

@@ -93,6 +93,22 @@ pub fn peak_bytes(pid: u32) -> io::Result<u64> {
     Ok(field(&status, "VmHWM:").unwrap_or(0) * 1024)
 }
 
+/// Lets the most that is resident begin anew from what is; where that is not allowed nothing changes.
+pub fn reset_peak(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
+/// Whether the program ignores a signal, as one that `nohup` started ignores that of a terminal that goes away.
+pub fn ignores(pid: u32, signal: i32) -> bool {
+    ignored(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(), signal)
+}
+
+fn ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 /// Whether the program has ended: it is gone, or nobody has asked for its outcome yet.
 pub fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -206,6 +222,14 @@ mod tests {
         let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\n\
                     cancelled_write_bytes: 7\n";
         assert_eq!(parse_moved(text), Moved { written: 60, handed: 2, read: 50 });
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let status =
+            "SigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\nSigCgt:\t0000000180004002\n";
+        assert!(ignored(status, 1) && !ignored(status, 2) && !ignored(status, 15));
+        assert!(!ignored("", 1) && !ignored("SigIgn:\tx\n", 1));
     }
 
     #[test]

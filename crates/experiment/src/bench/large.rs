@@ -11,7 +11,7 @@ use clap::Args;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
-use lepus_probe::client::{Client, Seen};
+use lepus_probe::Client;
 use lepus_probe::procfs;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -151,10 +151,8 @@ fn consumer(subject: &Subject, number: usize) -> io::Result<Client<Sipping>> {
 }
 
 fn take_one(mut peer: Client<Sipping>) -> io::Result<Client<Sipping>> {
-    match peer.see()? {
-        Seen::Message => Ok(peer),
-        Seen::Method(name) => Err(io::Error::other(format!("unexpected {name}"))),
-    }
+    peer.expect_message()?;
+    Ok(peer)
 }
 
 /// A stream that is read slowly once much comes.

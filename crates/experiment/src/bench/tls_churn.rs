@@ -11,7 +11,7 @@ use clap::Args;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::EMPTY;
-use lepus_probe::client::{Client, Seen};
+use lepus_probe::Client;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -247,10 +247,8 @@ impl Prober {
             let out = self.0.output();
             encode_publish(out, 1, 131_072, "", "probe", false, &EMPTY, b"sixteen bytes...");
             self.0.flush()?;
-            match self.0.see()? {
-                Seen::Message => times.0.push(start.elapsed()),
-                Seen::Method(name) => return Err(io::Error::other(format!("unexpected {name}"))),
-            }
+            self.0.expect_message()?;
+            times.0.push(start.elapsed());
             sleep(Duration::from_millis(1));
         }
         Ok(times)

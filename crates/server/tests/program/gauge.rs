@@ -3,6 +3,7 @@
 use crate::running::Program;
 use crate::session::{Seen, connect};
 use lepus_amqp::method::{basic, queue};
+use lepus_probe::procfs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread::sleep;
@@ -32,12 +33,8 @@ impl Program {
 
     /// Resident bytes, and the most there ever were.
     pub fn resident_bytes(&self) -> (u64, u64) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
-        };
-        (field("VmRSS:"), field("VmHWM:"))
+        let reading = procfs::read(self.id()).unwrap();
+        (reading.resident_bytes, procfs::peak_bytes(self.id()).unwrap())
     }
 
     /// Waits until `condition` holds.

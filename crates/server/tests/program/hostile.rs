@@ -127,7 +127,7 @@ fn garbage_of_any_kind_ends_its_own_connection_only() {
         }
         session.send_raw(&bytes);
         let _ = session.try_flush();
-        let _ = session.stream.shutdown(std::net::Shutdown::Write);
+        let _ = session.stream().shutdown(std::net::Shutdown::Write);
         while !matches!(session.see(), Seen::End | Seen::Closed(..)) {}
     }
     witness.consume("witness", true);
@@ -218,16 +218,16 @@ fn channels_end_at_the_limit_and_a_million_of_them_leave_nothing() {
     assert!(matches!(seen, Seen::Closed(530, _)), "{seen:?}");
     program.wait_until("closed", |program| program.gauge("rabbitmq_channels") == 0);
 
-    let mut session = connect(program.amqp);
+    let session = connect(program.amqp);
     let round =
         [method(2, channel::Open::default()), method(2, channel::Close::default())].concat();
     let answer = [method(2, channel::OpenOk {}), method(2, channel::CloseOk {})].concat();
     let rounds = 5000;
     let (before, _) = program.resident_bytes();
     for _ in 0..200 {
-        session.stream.write_all(&round.repeat(rounds)).unwrap();
+        session.stream().write_all(&round.repeat(rounds)).unwrap();
         let mut answers = vec![0; answer.len() * rounds];
-        session.stream.read_exact(&mut answers).unwrap();
+        session.stream().read_exact(&mut answers).unwrap();
         assert!(answers == answer.repeat(rounds));
     }
     assert!(program.gauge("rabbitmq_channels_opened_total") >= 1_000_000);
@@ -267,7 +267,7 @@ fn consumers_end_at_the_limit() {
     }
     session.flush();
     program.wait_until("all there", |program| program.gauge("rabbitmq_consumers") == 99_000);
-    reset(session.stream);
+    reset(session.into_stream());
     program.assert_serves();
     program.assert_calm();
 }
@@ -310,7 +310,7 @@ fn a_client_that_never_reads_takes_little_memory() {
     ] {
         let talker = connect(program.amqp);
         let batch = request.repeat(200_000 / request.len() + 1);
-        let mut stream = talker.stream;
+        let mut stream = talker.into_stream();
         stream.set_write_timeout(Some(Duration::from_millis(1500))).unwrap();
         let mut said = 0;
         loop {
@@ -328,7 +328,7 @@ fn a_client_that_never_reads_takes_little_memory() {
     assert!(after < before + 40 * MIB, "{} MiB more", (after - before) / MIB);
     program.assert_serves();
     for sleeper in sleepers {
-        reset(sleeper.stream);
+        reset(sleeper.into_stream());
     }
     for talker in talkers {
         reset(talker);
@@ -359,7 +359,7 @@ fn a_reset_at_any_byte_of_a_publish_leaves_nothing() {
         let mut session = connect(program.amqp);
         session.send_raw(&message[..cut]);
         session.flush();
-        reset(session.stream);
+        reset(session.into_stream());
     }
     program.wait_until("all but one gone", |program| program.gauge("rabbitmq_connections") == 1);
     // Only the whole one counts, if the reset did not overtake it.
@@ -387,8 +387,8 @@ fn a_reset_at_any_byte_of_a_delivery_loses_no_message() {
         session.send(1, basic::Consume { queue: "q", ..Default::default() });
         session.flush();
         let mut bytes = vec![0; cut];
-        session.stream.read_exact(&mut bytes).unwrap();
-        reset(session.stream);
+        session.stream().read_exact(&mut bytes).unwrap();
+        reset(session.into_stream());
     }
     program.wait_until("all but one gone", |program| program.gauge("rabbitmq_connections") == 1);
     owner.consume("q", true);
@@ -473,7 +473,7 @@ fn a_client_may_be_as_slow_as_it_likes() {
     session.consume("q", false);
     session.publish(1, "q", b"letter by letter");
     for byte in session.take_output() {
-        session.stream.write_all(&[byte]).unwrap();
+        session.stream().write_all(&[byte]).unwrap();
     }
     assert!(matches!(session.see(), Seen::Message { body, .. } if body == b"letter by letter"));
     session.close();

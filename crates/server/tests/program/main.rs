@@ -15,7 +15,6 @@ mod profile;
 mod restart;
 mod running;
 mod serve;
-mod session;
 mod signals;
 mod starting;
 mod store;
@@ -23,3 +22,5 @@ mod tls;
 mod topology;
 mod tune;
 mod unread;
+
+use lepus_probe::session;

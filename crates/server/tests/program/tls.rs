@@ -160,7 +160,7 @@ fn external() -> ClientOptions {
 }
 
 fn certificate_of(session: &Session<Stream>) -> Vec<u8> {
-    session.stream.conn.peer_certificates().unwrap()[0].to_vec()
+    session.stream().conn.peer_certificates().unwrap()[0].to_vec()
 }
 
 /// Publishes to a queue of its own, consumes, acknowledges.
@@ -277,7 +277,7 @@ fn a_new_certificate_is_for_new_connections() {
 fn second_handshake(broker: &Encrypted, config: &Arc<ClientConfig>) -> Option<HandshakeKind> {
     broker.log_in(config, ClientOptions::default()).unwrap().close();
     let session = broker.log_in(config, ClientOptions::default()).unwrap();
-    let kind = session.stream.conn.handshake_kind();
+    let kind = session.stream().conn.handshake_kind();
     session.close();
     kind
 }

@@ -1,6 +1,7 @@
 //! `lepus tune` as a program: a tiny sweep on this machine.
 
 use crate::running::{Scratch, Signal, lepus};
+use lepus_probe::procfs;
 use rustix::process::{Pid, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -78,10 +79,8 @@ fn an_interrupted_sweep_ends_its_programs_and_leaves_the_file_as_it_was() {
 
 #[test]
 fn a_sweep_whose_terminal_goes_away_ends_its_programs() {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     // Under `nohup` it goes on.
-    if u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 0 {
+    if !procfs::ignores(std::process::id(), Signal::HUP.as_raw()) {
         interrupt(Signal::HUP);
     }
 }

@@ -1,7 +1,6 @@
 //! The runtime with the real broker, over real sockets.
 
-mod peer;
-
+use std::net::TcpStream;
 use std::time::Duration;
 
 use lepus_amqp::method::{basic, channel as amqp_channel, confirm, queue};
@@ -11,7 +10,10 @@ use lepus_broker::{Answer, Query};
 use lepus_broker::{Broker, Limits, Outbox, Settings};
 use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, Transport};
 
-use peer::{Peer, Seen};
+use lepus_probe::client::Seen;
+use lepus_probe::session::{Session, connect};
+
+type Peer = Session<TcpStream>;
 
 /// Longer than a shard ever takes to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -73,19 +75,26 @@ fn connections(running: &Running<Broker>) -> Vec<u64> {
 
 fn declare(peer: &mut Peer, name: &str) {
     let declare = queue::Declare { queue: name, ..queue::Declare::default() };
-    assert_eq!(peer.call(declare), Seen::Method("queue.declare-ok"));
+    assert_eq!(peer.call(1, declare), Seen::Method("queue.declare-ok"));
+}
+
+/// How many are confirmed after this ack, where they come in order.
+fn count_acked(before: u64, tag: u64, multiple: bool) -> u64 {
+    assert!(tag > before, "{tag} after {before}");
+    assert!(multiple || tag == before + 1, "{tag} after {before}");
+    tag
 }
 
 fn consume(peer: &mut Peer, name: &str, no_ack: bool) {
     let consume = basic::Consume { queue: name, no_ack, ..basic::Consume::default() };
-    assert_eq!(peer.call(consume), Seen::Method("basic.consume-ok"));
+    assert_eq!(peer.call(1, consume), Seen::Method("basic.consume-ok"));
 }
 
 #[test]
 fn messages_arrive_in_order_wherever_publisher_and_consumer_are() {
     let running = start(2);
     let address = running.addresses()[0];
-    let mut peers: Vec<Peer> = (0..4).map(|_| Peer::open(address)).collect();
+    let mut peers: Vec<Peer> = (0..4).map(|_| connect(address)).collect();
     assert_eq!(connections(&running), [2, 2]);
     // Every peer publishes to a queue of its own and to the next peer's; consumers tie the
     // connections to their shards first.
@@ -98,8 +107,8 @@ fn messages_arrive_in_order_wherever_publisher_and_consumer_are() {
     for round in 0..rounds {
         for index in 0..4 {
             let body = format!("{index}:{round}");
-            peers[index].publish(&names[index], body.as_bytes());
-            peers[index].publish(&names[(index + 1) % 4], body.as_bytes());
+            peers[index].publish(1, &names[index], body.as_bytes());
+            peers[index].publish(1, &names[(index + 1) % 4], body.as_bytes());
         }
     }
     for peer in &mut peers {
@@ -128,32 +137,32 @@ fn messages_arrive_in_order_wherever_publisher_and_consumer_are() {
 fn confirms_and_acks_cross_shards() {
     let running = start(2);
     let address = running.addresses()[0];
-    let mut consumer = Peer::open(address);
+    let mut consumer = connect(address);
     declare(&mut consumer, "work");
     let qos = basic::Qos { prefetch_count: 10, ..basic::Qos::default() };
-    assert_eq!(consumer.call(qos), Seen::Method("basic.qos-ok"));
+    assert_eq!(consumer.call(1, qos), Seen::Method("basic.qos-ok"));
     consume(&mut consumer, "work", false);
-    let mut publisher = Peer::open(address);
-    assert_eq!(publisher.call(confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    let mut publisher = connect(address);
+    assert_eq!(publisher.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
     for number in 0..1000u32 {
-        publisher.publish("work", &number.to_be_bytes());
+        publisher.publish(1, "work", &number.to_be_bytes());
     }
     publisher.flush();
     let mut confirmed = 0;
     while confirmed < 1000 {
         match publisher.see() {
-            Seen::Ack { tag, multiple } => confirmed = peer::count_acked(confirmed, tag, multiple),
+            Seen::Ack { tag, multiple } => confirmed = count_acked(confirmed, tag, multiple),
             other => panic!("{other:?}"),
         }
     }
     for number in 0..1000u32 {
         let Seen::Message { body, tag } = consumer.see() else { panic!("not a message") };
         assert_eq!(body, number.to_be_bytes());
-        consumer.send(basic::Ack { delivery_tag: tag, multiple: false });
+        consumer.send(1, basic::Ack { delivery_tag: tag, multiple: false });
         consumer.flush();
     }
     let count = queue::Declare { queue: "work", passive: true, ..queue::Declare::default() };
-    assert_eq!(consumer.call(count), Seen::Method("queue.declare-ok"));
+    assert_eq!(consumer.call(1, count), Seen::Method("queue.declare-ok"));
     drop((consumer, publisher));
     finish(running);
 }
@@ -162,9 +171,9 @@ fn confirms_and_acks_cross_shards() {
 fn an_exclusive_queue_dies_with_its_connection() {
     let running = start(2);
     let address = running.addresses()[0];
-    let mut owner = Peer::open(address);
+    let mut owner = connect(address);
     let declare = queue::Declare { queue: "mine", exclusive: true, ..queue::Declare::default() };
-    assert_eq!(owner.call(declare), Seen::Method("queue.declare-ok"));
+    assert_eq!(owner.call(1, declare), Seen::Method("queue.declare-ok"));
     drop(owner);
     let commands = running.commands();
     loop {
@@ -183,9 +192,9 @@ fn an_exclusive_queue_dies_with_its_connection() {
             break;
         }
     }
-    let mut other = Peer::open(address);
+    let mut other = connect(address);
     let passive = queue::Declare { queue: "mine", passive: true, ..queue::Declare::default() };
-    assert_eq!(other.call(passive), Seen::Method("channel.close"));
+    assert!(matches!(other.call(1, passive), Seen::ChannelClosed(404, _)));
     drop(other);
     finish(running);
 }
@@ -193,13 +202,13 @@ fn an_exclusive_queue_dies_with_its_connection() {
 #[test]
 fn a_close_is_answered_and_ends_the_stream() {
     let running = start(1);
-    let mut peer = Peer::open(running.addresses()[0]);
+    let mut peer = connect(running.addresses()[0]);
     assert_eq!(
-        peer.call(amqp_channel::Close { reply_code: 200, ..amqp_channel::Close::default() }),
+        peer.call(1, amqp_channel::Close { reply_code: 200, ..amqp_channel::Close::default() }),
         Seen::Method("channel.close-ok")
     );
-    peer.close();
-    assert_eq!(peer.see(), Seen::Closed(200));
+    peer.begin_close();
+    assert!(matches!(peer.see(), Seen::Closed(200, _)));
     assert_eq!(peer.see(), Seen::End);
     finish(running);
 }
@@ -207,12 +216,11 @@ fn a_close_is_answered_and_ends_the_stream() {
 #[test]
 fn a_stop_tells_the_clients_why() {
     let running = start(2);
-    let mut peers: Vec<Peer> = (0..3).map(|_| Peer::open(running.addresses()[0])).collect();
+    let mut peers: Vec<Peer> = (0..3).map(|_| connect(running.addresses()[0])).collect();
     running.stop();
     for peer in &mut peers {
-        assert_eq!(peer.see(), Seen::Closed(320));
-        // The machine has answered; the server hangs up.
-        peer.flush();
+        assert!(matches!(peer.see(), Seen::Closed(320, _)));
+        // The client has answered; the server hangs up.
         assert_eq!(peer.see(), Seen::End);
     }
     assert_eq!(running.join().cut, 0);
@@ -221,7 +229,8 @@ fn a_stop_tells_the_clients_why() {
 #[test]
 fn another_protocol_is_answered_with_ours_and_closed() {
     let running = start(1);
-    let mut stream = std::net::TcpStream::connect(running.addresses()[0]).unwrap();
+    // No client says that: a bare socket does.
+    let mut stream = TcpStream::connect(running.addresses()[0]).unwrap();
     std::io::Write::write_all(&mut stream, b"AMQP\x01\x01\x00\x0a and more").unwrap();
     let mut answer = Vec::new();
     std::io::Read::read_to_end(&mut stream, &mut answer).unwrap();

@@ -97,7 +97,7 @@ impl Visit {
         let output = plan.tester_output();
         let before = procfs::read(pid)?;
         let moved_before = procfs::moved(pid)?;
-        reset_peak(pid);
+        procfs::reset_peak(pid);
         let start = Instant::now();
         let mut child = measure::pinned(&mut tester, &plan.load)?;
         let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -211,11 +211,6 @@ impl Visit {
     pub fn pid(&self) -> io::Result<u32> {
         self.subject.seen_pid()
     }
-}
-
-/// Lets the peak of the resident set begin anew; where that is not allowed the samples stand.
-fn reset_peak(pid: u32) {
-    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
 /// The rate that a tester sums up with: the higher one of sending and receiving.
