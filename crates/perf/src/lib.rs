@@ -41,7 +41,8 @@ mod uri;
 
 use engine::Outcome;
 use job::Job;
-use option::{Options, describe, nearest};
+pub use option::is_near;
+use option::{Options, Takes, describe, nearest};
 use shape::{SHAPES, Shape};
 use std::fmt::Display;
 use std::io::Write;
@@ -58,6 +59,40 @@ pub const SUBCOMMANDS: &[(&str, &str)] = &{
     }
     list
 };
+
+/// An option of a subcommand, as far as another program may want to describe it.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Its long name, without dashes.
+    pub long: &'static str,
+    /// Its name of one letter, where it has one; those of several letters are left out.
+    pub short: Option<char>,
+    /// What stands for its value in the help, where it takes one.
+    pub value: Option<&'static str>,
+    /// What it is for.
+    pub help: &'static str,
+}
+
+/// The options of a subcommand of `lepus perf`; none where there is no such one.
+pub fn options_of(subcommand: &str) -> impl Iterator<Item = Described> {
+    let shape = SHAPES.iter().find(|shape| shape.name == subcommand);
+    let groups = shape.map_or(&[][..], |shape| shape.groups);
+    groups.iter().flat_map(|group| group.choices).filter(|choice| !choice.long.is_empty()).map(
+        |choice| {
+            let mut letters = choice.short.chars();
+            let value = match choice.takes {
+                Takes::Nothing => None,
+                Takes::Value(name) | Takes::Optional(name) | Takes::Words(name) => Some(name),
+            };
+            Described {
+                long: choice.long,
+                short: letters.next().filter(|_| letters.next().is_none()),
+                value,
+                help: choice.help,
+            }
+        },
+    )
+}
 
 /// Exit code for a run that could not begin, broke off, or whose check found faults.
 const FAILED: u8 = 1;

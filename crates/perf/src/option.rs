@@ -258,15 +258,16 @@ fn unknown(groups: &[Group], name: &str) -> String {
     }
 }
 
-/// The name with the fewest edits from `word`, unless all are far off.
+/// The name with the fewest edits from `word` among those that are near it.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let edits_max = (word.chars().count() / 2).max(1);
-    names
-        .filter(|name| !name.is_empty())
-        .map(|name| (edits(word, name), name))
-        .filter(|(edits, name)| *edits <= edits_max && *edits < name.chars().count())
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, name)| name)
+    names.filter(|name| is_near(word, name)).min_by_key(|name| edits(word, name))
+}
+
+/// Whether `name` may be meant by `word`: few edits lead from one to the other.
+#[must_use]
+pub fn is_near(word: &str, name: &str) -> bool {
+    let edits = edits(word, name);
+    edits <= (word.chars().count() / 2).max(1) && edits < name.chars().count()
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn `from` into `to`.

@@ -7,6 +7,7 @@ pub use orders::OrderCall;
 pub use pages::{completions, page, write_pages};
 
 use crate::flags::Settings;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -171,13 +172,38 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap:
     }
     let spoken = words.iter().skip(1).map(text).collect();
     let name = std::iter::once(OsString::from("lepus"));
-    let mut command = Words::try_parse_from(name.chain(words))?.command;
+    let mut command = Words::try_parse_from(name.chain(words)).map_err(sensible)?.command;
     match &mut command {
         Command::Experiment(words) => words.spoken = spoken,
         Command::Tune(words) => words.spoken = spoken,
         _ => {}
     }
     Ok(command)
+}
+
+/// The same without suggestions that only share some letters with what was said.
+fn sensible(mut error: clap::Error) -> clap::Error {
+    for (said, suggested) in [
+        (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
+    ] {
+        let Some(ContextValue::String(word)) = error.get(said).cloned() else { continue };
+        let is_near = |name: &String| lepus_perf::is_near(&word, name);
+        match error.remove(suggested) {
+            Some(ContextValue::String(name)) if is_near(&name) => {
+                error.insert(suggested, ContextValue::String(name));
+            }
+            Some(ContextValue::Strings(mut names)) => {
+                names.retain(is_near);
+                if !names.is_empty() {
+                    error.insert(suggested, ContextValue::Strings(names));
+                }
+            }
+            _ => {}
+        }
+    }
+    error
 }
 
 #[cfg(test)]

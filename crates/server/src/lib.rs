@@ -30,6 +30,8 @@ pub mod store;
 pub mod topology;
 
 use command::{Command, ConfigCommand, OrderCall};
+use config::Config;
+use flags::Settings;
 use lepus_perf::to_stderr;
 use std::ffi::OsString;
 use std::io::Write;
@@ -75,10 +77,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(text) => failed(&text),
         },
-        Command::Config { settings, .. } => match settings.load() {
-            Ok(config) => print(&config.to_toml()),
-            Err(text) => wrong(&text),
-        },
+        Command::Config { settings, .. } => configured(settings, |config| Ok(config.to_toml())),
         Command::Serve(settings) => match settings.load() {
             Ok(config) => match serve::serve(&config) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -90,18 +89,24 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(text) => wrong(&text),
         },
         Command::Store(call) => store::run(&call),
-        Command::Topology(call) => match topology::run(&call) {
+        Command::Topology(call) => {
+            configured(call.settings(), |config| topology::run(&call, config))
+        }
+        Command::Profile(call) => {
+            configured(call.broker.settings(), |config| profile::run(&call, config))
+        }
+        Command::Order(call) => configured(call.settings.clone(), |config| carry_out(call, config)),
+    }
+}
+
+/// Prints what a command makes of a configuration that is accepted.
+fn configured(settings: Settings, act: impl FnOnce(&Config) -> Result<String, String>) -> ExitCode {
+    match settings.load() {
+        Ok(config) => match act(&config) {
             Ok(text) => print(&text),
             Err(text) => failed(&text),
         },
-        Command::Profile(call) => match profile::run(&call) {
-            Ok(text) => print(&text),
-            Err(text) => failed(&text),
-        },
-        Command::Order(call) => match carry_out(call) {
-            Ok(text) => print(&text),
-            Err(text) => failed(&text),
-        },
+        Err(text) => wrong(&text),
     }
 }
 
@@ -129,8 +134,7 @@ fn wrong(text: &str) -> ExitCode {
 }
 
 /// Sends an order to the running broker and gives its answer as text.
-fn carry_out(call: OrderCall) -> Result<String, String> {
-    let config = call.settings.load()?;
+fn carry_out(call: OrderCall, config: &Config) -> Result<String, String> {
     let mut request = serde_json::Map::new();
     request.insert("order".to_owned(), call.order.words.into());
     let mut password = None;

@@ -8,6 +8,7 @@ mod kernel;
 
 pub use broker::take;
 
+use crate::config::Config;
 use crate::control;
 use crate::flags::BrokerFlags;
 use clap::Args;
@@ -66,8 +67,7 @@ pub struct Call {
 ///
 /// # Errors
 /// The text for standard error.
-pub fn run(call: &Call) -> Result<String, String> {
-    let config = call.broker.settings().load()?;
+pub fn run(call: &Call, config: &Config) -> Result<String, String> {
     let command = format!("lepus profile --seconds {} --rate {}", call.seconds, call.rate);
     let socket = config.control_socket();
     let status = control::ask(&socket, &json!({"order": "status"}));

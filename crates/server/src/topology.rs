@@ -69,7 +69,8 @@ pub struct Call {
 
 impl Call {
     /// Settings that decide about the plan, and where the broker is found.
-    fn settings(&self) -> Settings {
+    #[must_use]
+    pub fn settings(&self) -> Settings {
         let mut settings = self.broker.settings();
         let flags = [("--placement", &self.plan), ("--shards", &self.shards), ("--pin", &self.pin)];
         let given = |(flag, text): (&str, &Option<String>)| Some((flag.to_owned(), text.clone()?));
@@ -78,21 +79,20 @@ impl Call {
     }
 }
 
-/// The report that the call asks for.
+/// The report that the call asks for, with the configuration that its settings lead to.
 ///
 /// # Errors
 /// The text for standard error.
-pub fn run(call: &Call) -> Result<String, String> {
-    let config = call.settings().load()?;
+pub fn run(call: &Call, config: &Config) -> Result<String, String> {
     let plans = call.plan.is_some() || call.shards.is_some();
     let report = match (&call.from, plans) {
-        (Some(from), _) => planned(&config, source::from_file(from)?, None)?,
+        (Some(from), _) => planned(config, source::from_file(from)?, None)?,
         (None, false) => match control::ask(&config.control_socket(), &standpoint::request()) {
             Ok(answer) => standpoint::read(&answer)?,
-            Err(ControlError::NotRunning(..)) => here(&config)?,
+            Err(ControlError::NotRunning(..)) => here(config)?,
             Err(error) => return Err(error.to_string()),
         },
-        (None, true) => here(&config)?,
+        (None, true) => here(config)?,
     };
     let report = Report { explain: call.explain, ..report };
     Ok(match call {
@@ -125,6 +125,10 @@ mod tests {
 
     fn call(words: &str) -> Call {
         read(words.split_whitespace()).unwrap()
+    }
+
+    fn run(call: &Call) -> Result<String, String> {
+        super::run(call, &call.settings().load()?)
     }
 
     fn read<'a>(words: impl Iterator<Item = &'a str>) -> Result<Call, clap::Error> {

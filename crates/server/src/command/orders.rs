@@ -59,6 +59,9 @@ fn with_broker(word: &'static str) -> Command {
 fn leaf(command: Command, order: &'static Order) -> Command {
     let command = command.about(order.about.trim_end_matches('.'));
     let mut command = command.after_help(format!("Example: lepus {}", order.example));
+    let needs = order.arguments.iter().any(|place| !place.starts_with('['));
+    // Without any words the whole help says more than the names of what is missing.
+    command = command.arg_required_else_help(needs);
     for place in order.arguments {
         let name = place.trim_matches(['[', ']']);
         command = command.arg(Arg::new(name).required(name == *place));

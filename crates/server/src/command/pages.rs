@@ -1,7 +1,7 @@
 //! The command line described for other programs: completion for shells, pages for man.
 
 use super::Words;
-use clap::{Command, CommandFactory};
+use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::{fs, io};
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Words::command(), "lepus", &mut out);
+    clap_complete::generate(shell, &mut with_loads(Words::command()), "lepus", &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -46,9 +46,26 @@ fn write_below(command: &Command, directory: &Path) -> io::Result<()> {
 
 /// All commands, each with its name from the top.
 fn described() -> Command {
-    let mut top = without_help(Words::command());
+    let mut top = without_help(with_loads(Words::command()));
     top.build();
     top
+}
+
+/// The same with the loads of `lepus perf` and their options, which are read elsewhere.
+fn with_loads(command: Command) -> Command {
+    command.mut_subcommand("perf", |perf| {
+        lepus_perf::SUBCOMMANDS.iter().fold(perf, |perf, (name, about)| {
+            let load = Command::new(*name).about(*about);
+            perf.subcommand(lepus_perf::options_of(name).fold(load, |load, option| {
+                let arg = Arg::new(option.long).long(option.long).help(option.help);
+                let arg = option.short.into_iter().fold(arg, Arg::short);
+                load.arg(match option.value {
+                    Some(value) => arg.value_name(value),
+                    None => arg.action(ArgAction::SetTrue),
+                })
+            }))
+        })
+    })
 }
 
 /// The same without the commands `help` that are made up for each that has others: pages are help already.
@@ -61,9 +78,24 @@ fn full_name(command: &Command) -> String {
     command.get_display_name().unwrap_or("lepus").to_owned()
 }
 
+/// What stands behind the name at the top of a page: part of a sentence, as `apropos` shows it.
+fn summary(command: &Command) -> String {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let first = command.get_subcommands().next().map(Command::get_name);
+    // Groups of orders are described by what is in them.
+    if first.is_some_and(|first| about.starts_with(&format!("{first}, "))) {
+        return format!("orders to the running broker: {about}");
+    }
+    let mut letters = about.trim_end_matches('.').chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
 fn render(command: &Command) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    let man = Man::new(command.clone().name(full_name(command)));
+    // The description below it is a sentence of its own.
+    let long = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
+    let about = summary(command);
+    let man = Man::new(command.clone().name(full_name(command)).about(about).long_about(long));
     man.source(concat!("lepus ", env!("CARGO_PKG_VERSION"))).render(&mut out)?;
     Ok(out)
 }

@@ -51,10 +51,12 @@ fn a_wrong_flag_or_word_names_the_nearest() {
         ("frobnicate", "unrecognized subcommand 'frobnicate'"),
         ("serve now", "unexpected argument 'now'"),
         ("serve --shards", "'--shards <VALUE>'"),
+        ("serev", "a similar subcommand exists: 'serve'"),
     ] {
         let text = read(words).unwrap_err();
         assert!(text.contains(hint), "{words}: {text}");
     }
+    assert!(!read("policy").unwrap_err().contains("similar"));
 }
 
 #[test]
@@ -82,6 +84,8 @@ fn an_order_fills_its_places() {
     assert!(read("permission set u").unwrap_err().contains("Usage: lepus permission set"));
     assert!(read("vhost add a b").unwrap_err().contains("Usage: lepus vhost add"));
     assert!(read("user").unwrap_err().contains("set-tags"));
+    let help = read("user add").unwrap_err();
+    assert!(help.contains("--tags") && help.contains("Example: lepus user add"), "{help}");
     let Command::Order(call) = read("user set-tags u").unwrap() else { panic!("no order") };
     assert_eq!(call.values, [("name", "u".to_owned())]);
 }
@@ -112,5 +116,21 @@ fn other_programs_learn_every_command() {
         let name = format!("lepus-{}", words.join("-")).replace('-', "\\-");
         assert!(page.contains(&name), "{page}");
     }
+    for (name, _) in lepus_perf::SUBCOMMANDS {
+        let page = page(&["perf".to_owned(), (*name).to_owned()]).unwrap();
+        for option in lepus_perf::options_of(name) {
+            let long = option.long;
+            assert!(scripts.iter().all(|script| script.contains(long)), "{name} {long}");
+            assert!(page.contains(&long.replace('-', "\\-")), "{name} {long}: {page}");
+        }
+    }
+    let name_of = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        page(&words).unwrap().lines().nth(4).unwrap().to_owned()
+    };
+    assert!(
+        name_of(&["serve"]).ends_with("\\- starts the broker and runs it until it is told to stop")
+    );
+    assert!(name_of(&["vhost"]).ends_with("\\- orders to the running broker: add, delete, list"));
     assert!(page(&["srve".to_owned()]).unwrap_err().contains("`srve`"));
 }

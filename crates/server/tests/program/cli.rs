@@ -51,7 +51,8 @@ fn a_wrong_call_ends_with_2_and_a_hint() {
         (&["serve", "--shrads", "2"], "a similar argument exists: '--shards'"),
         (&["user", "lst"], "a similar subcommand exists: 'list'"),
         (&["user"], "set-password"),
-        (&["vhost", "add"], "Usage: lepus vhost add <name>"),
+        (&["vhost", "add"], "Example: lepus vhost add orders"),
+        (&["status", "--config", "/does/not/exist"], "cannot read /does/not/exist"),
         (&["completions", "bsh"], "a similar value exists: 'bash'"),
         (&["man", "srve"], "there is no command `srve`"),
     ] {
@@ -66,15 +67,23 @@ fn a_wrong_call_ends_with_2_and_a_hint() {
 /// Bash reads the script, and completes with it.
 #[test]
 fn shells_and_man_read_what_is_written_for_them() {
-    let script = text(&output(&["completions", "bash"]).stdout);
-    let asks = format!(
-        "{script}\nCOMP_WORDS=(lepus user set-p); COMP_CWORD=2; _lepus lepus set-p user\necho ${{COMPREPLY[@]}}"
-    );
-    let bash = Command::new("bash").args(["-c", &asks]).output().unwrap();
-    assert_eq!(text(&bash.stdout), "set-password\n", "{}", text(&bash.stderr));
+    let directory = Scratch::new("man");
+    let script = directory.path().join("completions");
+    std::fs::write(&script, output(&["completions", "bash"]).stdout).unwrap();
+    for (words, last, found) in [
+        ("user set-p", "set-p user", "set-password\n"),
+        ("perf churn --work", "--work churn", "--workers\n"),
+    ] {
+        let asks = format!(
+            "source {}; COMP_WORDS=(lepus {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _lepus lepus {last}; echo ${{COMPREPLY[@]}}",
+            script.display()
+        );
+        let bash = Command::new("bash").args(["-c", &asks]).output().unwrap();
+        assert_eq!(text(&bash.stdout), found, "{}", text(&bash.stderr));
+    }
     let man = text(&output(&["man", "user", "add"]).stdout);
     assert!(man.contains(".TH lepus-user-add 1"), "{man}");
-    let directory = Scratch::new("man");
     let all = ["man", "--all", directory.path().to_str().unwrap()];
     assert!(output(&all).status.success());
     assert_eq!(std::fs::read_to_string(directory.path().join("lepus-user-add.1")).unwrap(), man);
