@@ -598,7 +598,7 @@ fn own_command(site: &Site, ports: Ports, placement: &Placement) -> Command {
     command.args(["serve", "--data-dir", "data"]);
     command.args(["--port", &format!("127.0.0.1:{}", ports.amqp)]);
     command.args(["--metrics-listen", &format!("127.0.0.1:{}", ports.metrics)]);
-    command.args(["--management-listen", "none"]);
+    command.args(["--management-listen", "none", "--management-tls-listen", "none"]);
     command.args(["--shards", &placement.broker.len().max(1).to_string()]);
     command.args(&site.flags);
     command

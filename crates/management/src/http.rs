@@ -92,13 +92,20 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// # Errors
 /// When the thread or its runtime cannot be started.
 pub fn start(listeners: Vec<TcpListener>, source: Arc<dyn Source>) -> std::io::Result<()> {
+    let listeners = listeners.into_iter().map(|listener| (listener, None)).collect();
     run("metrics", listeners, router(source)?, REQUEST_TIMEOUT)
 }
+
+/// Gives what the next TLS handshake uses; `None` while it is not known yet.
+pub type TlsSource = Arc<dyn Fn() -> Option<Arc<rustls::ServerConfig>> + Send + Sync>;
+
+/// A listener, and what its connections' handshakes use; `None` without TLS.
+pub type Door = (TcpListener, Option<TlsSource>);
 
 /// Serves `listeners` with a router on a thread of that name. A client has `request_timeout` for the head of a request.
 pub(crate) fn run(
     name: &str,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Door>,
     router: Router,
     request_timeout: Duration,
 ) -> std::io::Result<()> {
@@ -108,7 +115,7 @@ pub(crate) fn run(
     thread.spawn(move || {
         let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         machine::lower_priority();
-        runtime.block_on(serve(listeners, Service { router, request_timeout }));
+        runtime.block_on(serve(listeners, Service { router, request_timeout, tls: None }));
     })?;
     Ok(())
 }
@@ -118,6 +125,7 @@ pub(crate) fn run(
 struct Service {
     router: Router,
     request_timeout: Duration,
+    tls: Option<TlsSource>,
 }
 
 /// Who sent a request: its address, among the request's extensions.
@@ -180,10 +188,11 @@ fn unavailable(text: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")).into_response()
 }
 
-async fn serve(listeners: Vec<TcpListener>, service: Service) {
+async fn serve(listeners: Vec<Door>, service: Service) {
     let places = Arc::new(Places::default());
-    let local = listeners.into_iter().map(|listener| {
-        tokio::spawn(accept(listener, service.clone(), Arc::clone(&places), Spare::new()))
+    let local = listeners.into_iter().map(|(listener, tls)| {
+        let service = Service { tls, ..service.clone() };
+        tokio::spawn(accept(listener, service, Arc::clone(&places), Spare::new()))
     });
     for task in local.collect::<Vec<_>>() {
         // A task ends only when its listener cannot be used at all; the others go on.
@@ -199,7 +208,7 @@ async fn accept(listener: TcpListener, service: Service, places: Arc<Places>, sp
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let place = places.enter(peer.ip());
-                tokio::spawn(connection(stream, peer, service.clone(), place, None));
+                tokio::spawn(greet(stream, peer, service.clone(), place, None));
                 // It says what it wants before another one may take its place.
                 tokio::task::yield_now().await;
             }
@@ -208,7 +217,7 @@ async fn accept(listener: TcpListener, service: Service, places: Arc<Places>, sp
                     let next = tokio::time::timeout(ACCEPT_PAUSE, listener.accept()).await;
                     if let Ok(Ok((stream, peer))) = next {
                         let place = places.enter(peer.ip());
-                        connection(stream, peer, service.clone(), place, Some(loan)).await;
+                        greet(stream, peer, service.clone(), place, Some(loan)).await;
                     }
                 }
                 None => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -245,6 +254,31 @@ impl Drop for Loan {
     fn drop(&mut self) {
         let mut kept = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = File::open("/dev/null").ok();
+    }
+}
+
+/// Serves a connection, behind a TLS handshake where its listener wants one.
+async fn greet(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    service: Service,
+    place: Place,
+    loan: Option<Loan>,
+) {
+    let Some(tls) = &service.tls else {
+        return connection(stream, peer, service, place, loan).await;
+    };
+    // Before the broker has read its certificate nobody is served.
+    let Some(config) = tls() else { return };
+    let limit = if loan.is_some() { SPARE_TIMEOUT } else { REQUEST_TIMEOUT };
+    let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
+    let given_way = Arc::clone(&place.given_way);
+    let greeted = tokio::select! {
+        () = given_way.notified() => return,
+        greeted = tokio::time::timeout(limit, handshake) => greeted,
+    };
+    if let Ok(Ok(stream)) = greeted {
+        connection(stream, peer, service, place, loan).await;
     }
 }
 

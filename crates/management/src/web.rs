@@ -4,7 +4,7 @@
 //! of them at a time. Where the request comes from another web site it is refused unless that is allowed.
 
 use crate::api::{Api, Caller, Reply, Request};
-use crate::http::{self, Peer};
+use crate::http::{self, Door, Peer};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -12,7 +12,7 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use serde_json::json;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -59,7 +59,7 @@ struct Desk {
 /// # Errors
 /// When the thread or its runtime cannot be started.
 pub fn start(
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Door>,
     api: Arc<OnceLock<Arc<Api>>>,
     settings: Settings,
 ) -> std::io::Result<()> {

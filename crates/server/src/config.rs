@@ -223,6 +223,8 @@ settings! {
 
     "management.listen" management_listen: Vec<SocketAddr> = Kind::Addresses, "15672";
         "Addresses of the management API over HTTP, as RabbitMQ's tools know it; none switches it off.";
+    "management.tls_listen" management_tls_listen: Vec<SocketAddr> = Kind::Addresses, "15671";
+        "Addresses of the management API over HTTPS; used once tls.certificate and tls.key are set.";
     "management.path_prefix" management_path_prefix: String = Kind::Text, "";
         "What stands before /api in every path of the API, such as /broker, where a proxy passes it on.";
     "management.body_bytes_max" management_body_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 30, zero_is_unlimited: false }, "20MB";

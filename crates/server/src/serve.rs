@@ -2,6 +2,7 @@
 
 mod balancer;
 mod brokers;
+mod entrance;
 mod grip;
 mod lifecycle;
 mod logs;
@@ -20,8 +21,9 @@ use crate::log::{Format, Level, Log};
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::topology::Standpoint;
+use entrance::Entrance;
 use lepus_management::api::{Api, Listener};
-use lepus_management::{http, web};
+use lepus_management::http;
 use lepus_shard::{Clock, Transport};
 use lifecycle::Lifecycle;
 pub use plan::{Plan, Room};
@@ -81,13 +83,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         http::start(metrics, Arc::clone(&lifecycle) as Arc<dyn http::Source>)
             .map_err(|error| format!("cannot start the metrics thread: {error}"))?;
     }
-    let management = bind_all(&config.management_listen, "--management-listen", log)?;
-    let management_addresses = local_addresses(&management);
-    let api = Arc::new(OnceLock::new());
-    if !management.is_empty() {
-        web::start(management, Arc::clone(&api), web_settings(config))
-            .map_err(|error| format!("cannot start the management thread: {error}"))?;
-    }
+    let entrance = Entrance::open(config, log)?;
     let desk = Arc::new(OnceLock::new());
     let control = start_control(config, &lifecycle, &desk, log)?;
     let starting = Start {
@@ -108,7 +104,11 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     };
     let Started { running, figures, initial, transports, mirror } = started;
     let mut addresses = addresses(&transports, running.addresses(), &metrics_addresses);
-    addresses.extend(management_addresses.iter().map(|address| ("management", *address)));
+    addresses.extend(entrance.addresses.iter().copied());
+    if let Some(identity) = running.identity() {
+        // Set here alone.
+        let _ = entrance.identity.set(identity);
+    }
     balancer::start(config, plan, &figures, &lifecycle, clock, log)?;
     grip::start(plan, &figures, &lifecycle, log)?;
     let reload = Reload::start(running.identity(), log)?;
@@ -129,7 +129,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     let served = Arc::new(served);
     let operations = operations(plan, &figures, &addresses, &data_path, &served);
     // Set here alone.
-    let _ = api.set(served);
+    let _ = entrance.api.set(served);
     // Set here alone.
     let _ = desk.set(operations);
     lifecycle.serve(figures);
@@ -177,15 +177,6 @@ fn local_addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
     listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
 }
 
-fn web_settings(config: &Config) -> web::Settings {
-    let origins = config.management_allowed_origins.split(',').map(str::trim);
-    web::Settings {
-        path_prefix: config.management_path_prefix.trim_end_matches('/').to_owned(),
-        body_bytes_max: usize::try_from(config.management_body_bytes_max).unwrap_or(usize::MAX),
-        allowed_origins: origins.filter(|origin| !origin.is_empty()).map(str::to_owned).collect(),
-    }
-}
-
 /// Where the broker can be reached: what it is, and the address.
 type Address = (&'static str, SocketAddr);
 
@@ -212,6 +203,7 @@ fn listener((name, address): &Address) -> Option<Listener> {
         "amqp" => "amqp",
         "amqps" => "amqp/ssl",
         "management" => "http",
+        "management-tls" => "https",
         "metrics" => "http/prometheus",
         _ => return None,
     };

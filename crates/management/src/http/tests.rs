@@ -143,7 +143,7 @@ fn who_asks_for_much_at_once_gets_one_answer_per_turn() {
             let stream = tokio::net::UnixStream::from_std(server).unwrap();
             let router = router(Arc::new(Asked(asked.clone(), name))).unwrap();
             let place = places.enter("127.0.0.1".parse().unwrap());
-            let service = Service { router, request_timeout: REQUEST_TIMEOUT };
+            let service = Service { router, request_timeout: REQUEST_TIMEOUT, tls: None };
             let peer = "127.0.0.1:1".parse().unwrap();
             let served = connection(stream, peer, service, place, None);
             tasks.push((tokio::spawn(served), client));

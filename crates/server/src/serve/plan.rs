@@ -205,6 +205,7 @@ impl Plan {
         for (name, address) in addresses {
             out.push_str(&match *name {
                 "management" => format!("  API      http://{address}/api\n"),
+                "management-tls" => format!("  API      https://{address}/api\n"),
                 "metrics" => format!("  metrics  http://{address}/metrics\n"),
                 name => format!("  {name:<7}  {address}\n"),
             });

@@ -67,6 +67,8 @@ impl Program {
             "127.0.0.1:0",
             "--management-listen",
             "127.0.0.1:0",
+            "--management-tls-listen",
+            "127.0.0.1:0",
         ]);
         command.arg("--data-dir").arg(&data_dir).args(words);
         command.stdout(Stdio::piped()).stderr(stderr);

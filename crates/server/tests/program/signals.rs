@@ -50,6 +50,8 @@ fn a_certificate_of_no_use_stops_the_start_and_names_the_file() {
         "none",
         "--management-listen",
         "none",
+        "--management-tls-listen",
+        "none",
     ]);
     command.args([
         "--tls-listen",
@@ -130,6 +132,8 @@ fn a_standard_output_that_nobody_reads_holds_up_neither_start_nor_stop() {
         "--metrics-listen",
         "none",
         "--management-listen",
+        "none",
+        "--management-tls-listen",
         "none",
     ]);
     command.arg("--data-dir").arg(scratch.path().join("data"));

@@ -11,6 +11,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -192,6 +193,23 @@ fn a_password_and_messages_travel_encrypted() {
     let refused = broker.log_in(&config, external()).err().unwrap();
     assert!(matches!(refused, Seen::Closed(503, _)), "{refused:?}");
     session.close();
+}
+
+#[test]
+fn the_management_api_answers_over_tls() {
+    let broker = Encrypted::start("none");
+    let mut lines = broker.program.banner.lines();
+    let line = lines.find_map(|line| line.trim().strip_prefix("API      https://")).unwrap();
+    let address: SocketAddr = line.split('/').next().unwrap().parse().unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(broker.authority.client(None), name).unwrap();
+    let mut stream = StreamOwned::new(connection, tcp(address));
+    stream.write_all(b"GET /api/version HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    // The end may come without a word of TLS.
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
 }
 
 #[test]

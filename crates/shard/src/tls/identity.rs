@@ -126,7 +126,7 @@ impl Identity {
 
     /// What the next handshake uses.
     #[must_use]
-    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+    pub fn current(&self) -> Arc<ServerConfig> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current)
     }
