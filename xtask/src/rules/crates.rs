@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 23] = [
+const ORDER: [&str; 24] = [
     "base",
     "balance",
     "amqp",
@@ -15,6 +15,7 @@ const ORDER: [&str; 23] = [
     "directory",
     "broker",
     "svg",
+    "ctl",
     "profile",
     "reactor",
     "mesh",
