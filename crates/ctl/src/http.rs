@@ -95,8 +95,7 @@ impl Http {
             })
             .collect();
         let mut head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: {}:{}\r\nAuthorization: Basic {login}\r\nAccept: \
-             application/json\r\nConnection: close\r\n",
+            "{method} {target} HTTP/1.1\r\nHost: {}:{}\r\nAuthorization: Basic {login}\r\nAccept: */*\r\nConnection: close\r\n",
             host.replace(|c: char| !c.is_ascii_graphic(), "_"),
             self.port
         );

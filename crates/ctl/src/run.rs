@@ -197,14 +197,18 @@ fn usage(failure: Failure, command: &Command, program: Program, arguments: &[Str
     if !failure.with_usage || failure.code == TIMEOUT {
         return failure;
     }
-    let hides = matches!(
-        command.name,
-        "add_user" | "authenticate_user" | "change_password" | "hash_password"
-    );
-    let shown = match hides {
-        true => format!("{} ...", command.name),
-        false => arguments.join(" "),
+    let kept = match command.name {
+        "add_user" | "authenticate_user" | "change_password" => 2,
+        "hash_password" => 1,
+        _ => usize::MAX,
     };
+    // What stands behind the user's name may be a password.
+    let behind = arguments.iter().position(|word| word == command.name).unwrap_or(0);
+    let kept = behind.saturating_add(kept).min(arguments.len());
+    let mut shown = arguments[..kept].join(" ");
+    if kept < arguments.len() {
+        shown.push_str(" ...");
+    }
     let text = format!(
         "{}\nArguments given:\n\t{shown}\n\n{}\n\n{}",
         failure.text,

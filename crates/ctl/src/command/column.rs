@@ -120,8 +120,10 @@ fn protocol(name: &str) -> String {
 /// An identifier that looks like an Erlang process's, is the same at every call and differs from that of other things:
 /// 80 bits made of the name, and of the virtual host for queues.
 fn pid(item: &Value, at: &str, name: &str) -> String {
-    let text = |key: &str| item.get(key).and_then(Value::as_str);
-    let node = text("node").unwrap_or("rabbit@localhost");
+    let text = |key: &str| find(item, key).and_then(Value::as_str);
+    let inner = at.rsplit_once('.').map(|(outer, _)| format!("{outer}.node"));
+    let node =
+        text("node").or_else(|| inner.as_deref().and_then(text)).unwrap_or("rabbit@localhost");
     let scope = if at == "name" && item.get("arguments").is_some() { text("vhost") } else { None };
     pid_of(node, scope.unwrap_or(""), name)
 }

@@ -17,8 +17,8 @@ const PAGES_MAX: usize = 100_000;
 /// # Errors
 /// When there is none of that name.
 fn chosen(call: &Call<'_>) -> Result<Vec<&'static Column>, Failure> {
-    let words: Vec<String> = call
-        .words
+    let asked = if call.command.words.1 == super::MANY { &call.words[..] } else { &[] };
+    let words: Vec<String> = asked
         .iter()
         .flat_map(|word| word.split([',', ' ']))
         .filter(|word| !word.is_empty())
