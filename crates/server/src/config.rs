@@ -10,6 +10,7 @@ pub mod file;
 pub mod kind;
 pub mod load;
 pub mod nearest;
+pub mod rabbitmq;
 
 pub use error::{ConfigError, ConfigErrors, Place};
 pub use kind::{Budget, Kind, Value};

@@ -20,7 +20,12 @@ impl Settings {
     /// All that is wrong with it, in words.
     pub(crate) fn load(self) -> Result<Config, String> {
         let sources = Sources::fetch(self.config, self.flags);
-        let loaded = sources.and_then(|sources| config::load(&sources));
+        let loaded = sources.and_then(|sources| {
+            for note in sources.notes() {
+                eprintln!("warning: {note}");
+            }
+            config::load(&sources)
+        });
         loaded.map_err(|errors| errors.to_string())
     }
 }

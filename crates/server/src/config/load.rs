@@ -1,11 +1,15 @@
 //! Puts the sources together: defaults, file, environment, flags.
 
 use super::nearest::nearest;
-use super::{Config, ConfigError, ConfigErrors, Place, SETTINGS, Setting, file};
+use super::{Config, ConfigError, ConfigErrors, Place, SETTINGS, Setting, file, rabbitmq};
 
 /// What there is to read, already fetched, so that loading has no other input.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
+    /// Files in the form of `rabbitmq.conf`.
+    pub rabbitmq: Vec<rabbitmq::File>,
+    /// Environment variables of RabbitMQ's image.
+    pub rabbitmq_environment: Vec<(String, String)>,
     /// The file's name and content.
     pub file: Option<(String, String)>,
     /// Environment variables whose names start with `LEPUS_`, without `LEPUS_CONFIG`.
@@ -23,14 +27,16 @@ impl Sources {
         config_path: Option<String>,
         flags: Vec<(String, String)>,
     ) -> Result<Sources, ConfigErrors> {
-        let mut environment = Vec::new();
+        let (mut environment, mut rabbitmq_environment) = (Vec::new(), Vec::new());
         let mut named = config_path.map(|path| (path, Place::Flag("--config".to_owned())));
         for (name, value) in std::env::vars_os() {
             let (Ok(name), value) = (name.into_string(), value.to_string_lossy().into_owned())
             else {
                 continue;
             };
-            if name == "LEPUS_CONFIG" {
+            if rabbitmq::of_variable(&name).is_some() || name.starts_with("RABBITMQ_CONFIG_FILE") {
+                rabbitmq_environment.push((name, value));
+            } else if name == "LEPUS_CONFIG" {
                 named = named.or(Some((value, Place::Environment(name))));
             } else if name.starts_with("LEPUS_") {
                 environment.push((name, value));
@@ -47,7 +53,23 @@ impl Sources {
                 Some((path, content))
             }
         };
-        Ok(Sources { file, environment, flags })
+        let variable = |wanted: &str| {
+            let mut found = rabbitmq_environment.iter().filter(|(name, _)| name == wanted);
+            found.next().map(|(_, value): &(String, String)| value.as_str())
+        };
+        let theirs =
+            rabbitmq::fetch(variable("RABBITMQ_CONFIG_FILE"), variable("RABBITMQ_CONFIG_FILES"));
+        let rabbitmq = theirs.map_err(|text| {
+            let place = Place::Environment("RABBITMQ_CONFIG_FILE".to_owned());
+            ConfigErrors(vec![ConfigError { place, text }])
+        })?;
+        Ok(Sources { rabbitmq, rabbitmq_environment, file, environment, flags })
+    }
+
+    /// Sentences on what stands in files of RabbitMQ's and has no meaning here.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.rabbitmq.iter().flat_map(|file| rabbitmq::read(file).notes).collect()
     }
 }
 
@@ -58,22 +80,21 @@ impl Sources {
 pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let mut config = Config::preset();
     let mut errors = Vec::new();
+    for file in &sources.rabbitmq {
+        take_file(&mut config, &file.path, rabbitmq::read(file).entries, &mut errors);
+    }
+    for (name, value) in &sources.rabbitmq_environment {
+        let setting = rabbitmq::of_variable(name).and_then(super::setting);
+        if let Some(setting) = setting {
+            let place = Place::Environment(name.clone());
+            let read = apply(&mut config, setting, "", Some(value.clone()));
+            errors.extend(read.err().map(|text| ConfigError { place, text }));
+        }
+    }
     if let Some((path, content)) = &sources.file {
         match file::entries(path, content) {
             Err(error) => errors.push(error),
-            Ok(entries) => {
-                for entry in entries {
-                    let place = Place::File { path: path.clone(), line: entry.line };
-                    let known = super::setting(&entry.key);
-                    let read = match known {
-                        Some(setting) => {
-                            apply(&mut config, setting, &format!("{}: ", entry.key), entry.text)
-                        }
-                        None => Err(unknown_key(&entry.key)),
-                    };
-                    errors.extend(read.err().map(|text| ConfigError { place, text }));
-                }
-            }
+            Ok(entries) => take_file(&mut config, path, entries, &mut errors),
         }
     }
     for (name, value) in &sources.environment {
@@ -109,6 +130,23 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
         );
     }
     if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
+}
+
+/// Takes what stands in a file.
+fn take_file(
+    config: &mut Config,
+    path: &str,
+    entries: Vec<file::Entry>,
+    errors: &mut Vec<ConfigError>,
+) {
+    for entry in entries {
+        let place = Place::File { path: path.to_owned(), line: entry.line };
+        let read = match super::setting(&entry.key) {
+            Some(setting) => apply(config, setting, &format!("{}: ", entry.key), entry.text),
+            None => Err(unknown_key(&entry.key)),
+        };
+        errors.extend(read.err().map(|text| ConfigError { place, text }));
+    }
 }
 
 fn apply(
@@ -223,6 +261,7 @@ mod tests {
             file: Some(("lepus.toml".to_owned(), file.to_owned())),
             environment: own(environment),
             flags: own(flags),
+            ..Sources::default()
         }
     }
 
