@@ -23,6 +23,9 @@ fn main() -> ExitCode {
         ..Http::default()
     };
     let words: Vec<String> = words.collect();
+    if program == Program::Admin {
+        http = lepus_ctl::admin::connection(&words);
+    }
     let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut errors = std::io::stderr().lock();
     let code = lepus_ctl::run(program, &words, &mut http, &mut input, &mut out, &mut errors);

@@ -28,6 +28,8 @@ enum Stop {
     Usage(String),
     /// The broker refused or did not answer.
     Refused(String),
+    /// A value is not JSON.
+    NotJson(String),
 }
 
 /// The way to the API that a command line's options name. A wrong command line is told by [`run`].
@@ -77,6 +79,9 @@ fn told(errors: &mut dyn Write, stop: &Stop) -> u8 {
             writeln!(errors, "\nERROR: {}\n\nrabbitmqadmin --help for help\n", safe(text))
         }
         Stop::Refused(text) => writeln!(errors, "*** {}\n", safe(text)),
+        Stop::NotJson(text) => {
+            writeln!(errors, "ERROR: Could not parse JSON:\n  {}", safe(text))
+        }
     };
     1
 }
@@ -256,8 +261,7 @@ impl Admin<'_> {
                 return Err(Stop::Usage(format!("Argument \"{name}\" is not recognised")));
             }
             let value = match kind.json.contains(&name) {
-                true => serde_json::from_str(value)
-                    .map_err(|_| Stop::Refused(format!("Could not parse JSON:\n  {value}")))?,
+                true => serde_json::from_str(value).map_err(|_| Stop::NotJson(value.to_owned()))?,
                 false => Value::from(value),
             };
             body.insert(name.to_owned(), value);

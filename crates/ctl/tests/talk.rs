@@ -876,6 +876,12 @@ fn rabbitmqadmin_fails_with_1_and_a_reason() {
         1,
         "*** Not found: /api/queues/%2F/a%2Fb\n\n",
     );
+    fails(
+        &mut fake,
+        "rabbitmqadmin declare policy name=p pattern=q definition=no",
+        1,
+        "ERROR: Could not parse JSON:\n  no\n",
+    );
     let usage = |text: &str| format!("\nERROR: {text}\n\nrabbitmqadmin --help for help\n\n");
     for (line, text) in [
         ("declare queue", "mandatory argument \"name\" is required"),

@@ -105,6 +105,16 @@ pub enum Command {
         #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
         words: Vec<String>,
     },
+    /// Speaks the language of rabbitmqctl and its like
+    ///
+    /// `lepus ctl list_queues` is `rabbitmqctl list_queues`; a first word such as rabbitmq-diagnostics names another tool.
+    /// Under the name of such a tool, by a link to it, the binary is that tool.
+    #[command(disable_help_flag = true)]
+    Ctl {
+        /// See `lepus ctl help`
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        words: Vec<OsString>,
+    },
     // A comment for the documentation would stand in the help instead of what the type says.
     #[expect(missing_docs)]
     Experiment(Box<lepus_experiment::Words>),
@@ -165,6 +175,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap:
         None if words.is_empty() => words.push("--help".into()),
         // Its options are those of another program, which are read elsewhere.
         Some("perf") => return Ok(Command::Perf { words: words[1..].iter().map(text).collect() }),
+        Some("ctl") => return Ok(Command::Ctl { words: words.split_off(1) }),
+        Some("help") if words.get(1).is_some_and(|word| word == "ctl") => {
+            return Ok(Command::Ctl { words: vec!["help".into()] });
+        }
         Some("help") if words.get(1).is_some_and(|word| word == "perf") => {
             return Ok(Command::Perf { words: vec!["--help".to_owned()] });
         }

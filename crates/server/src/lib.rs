@@ -7,6 +7,7 @@ pub mod api;
 pub mod command;
 pub mod config;
 pub mod control;
+pub mod ctl;
 pub mod data_dir;
 pub mod definitions;
 pub mod figures;
@@ -40,6 +41,21 @@ use std::process::ExitCode;
 /// The exit code for a command line or configuration that is not accepted.
 const WRONG_CALL: u8 = 2;
 
+/// Runs what the first word, the name it was started under, says: `lepus`, or one of RabbitMQ's tools.
+#[must_use]
+pub fn start(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut words = words.into_iter();
+    let name = words.next().unwrap_or_default();
+    let name = name.to_string_lossy();
+    match lepus_ctl::Program::of(&name) {
+        Some(program) => ctl::run(program, words.collect()),
+        None if name.rsplit('/').next() == Some("rabbitmq-server") => {
+            run(std::iter::once(OsString::from("serve")).chain(words))
+        }
+        None => run(words),
+    }
+}
+
 /// Runs `lepus` with the words behind the program's name.
 ///
 /// 0: it went well; 1: it failed, and standard error says why; 2: the call or the configuration is
@@ -56,6 +72,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match command {
         Command::Perf { words } => lepus_perf::run(words.into_iter()),
+        Command::Ctl { words } => ctl::run_words(words),
         Command::Experiment(words) => lepus_experiment::run(*words),
         Command::Tune(words) => lepus_experiment::tune::run(*words),
         Command::Completions { shell } => print(&command::completions(shell)),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 
 fn main() -> ExitCode {
-    let code = lepus_server::run(std::env::args_os().skip(1));
+    let code = lepus_server::start(std::env::args_os());
     #[cfg(feature = "count-allocations")]
     {
         let stats = ALLOCATOR.stats();

@@ -37,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
         .calls("GET, DELETE /api/queues/{vhost}/{queue}"),
     Command::new("purge_queue", Group::Queues, (1, 1), purge)
         .told(
-            "[--vhost <vhost>] <queue> [--timeout <timeout>]",
+            "<queue> [--timeout <timeout>]",
             "Purges a queue (removes all messages in it)",
         )
         .banner("Purging queue '{0}' in vhost '{vhost}' ...")

@@ -60,6 +60,18 @@ fn a_wrong_flag_or_word_names_the_nearest() {
 }
 
 #[test]
+fn the_words_of_a_tool_are_left_as_they_are() {
+    for (line, expected) in [
+        ("ctl -q list_queues --help -p v", vec!["-q", "list_queues", "--help", "-p", "v"]),
+        ("ctl", vec![]),
+        ("help ctl", vec!["help"]),
+    ] {
+        let Command::Ctl { words } = read(line).unwrap() else { panic!("{line}") };
+        assert_eq!(words, expected);
+    }
+}
+
+#[test]
 fn an_order_fills_its_places() {
     for line in [
         "permission set u ^a .* --vhost v .* --json --data-dir d",
