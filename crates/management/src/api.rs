@@ -115,6 +115,9 @@ pub trait Running: Send + Sync + 'static {
     /// Takes down what was done: every request that may change something, and every login that failed.
     fn note(&self, done: &Done<'_>);
 
+    /// When the certificate of the listeners with TLS ends, in seconds since 1970; `None` where there is none.
+    fn certificate_ends(&self) -> Option<i64>;
+
     /// What is in force: every setting with its value, secrets left out.
     fn settings(&self) -> Vec<(String, String)>;
 }

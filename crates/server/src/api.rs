@@ -12,6 +12,7 @@ use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
 use lepus_management::api::{Done, Listener, Mirror, Running, Service};
 use lepus_management::snapshot::{Node, Snapshot};
+use lepus_shard::tls::Identity;
 use lepus_shard::{Inside, PeerInfo, Stopper};
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,6 +45,8 @@ pub struct RunningBroker {
     pub data_dir: PathBuf,
     /// Where changes are told.
     pub log: Log,
+    /// The certificate, if there is one.
+    pub identity: Option<Arc<Identity>>,
     /// Lets connections in or not.
     pub stopper: Stopper,
     /// Told when the broker is to stop.
@@ -80,6 +83,11 @@ impl Running for RunningBroker {
             Query::AwaitPolicies { .. } => {
                 let answers = self.figures.commands.wait_all(query, CHANGE_TIMEOUT);
                 answers.map_err(|error| error.to_string())
+            }
+            Query::Alarm { .. } => {
+                let answers = self.figures.ask_all(query);
+                self.figures.forget();
+                answers
             }
             query => self.figures.ask_all(query),
         }
@@ -160,6 +168,10 @@ impl Running for RunningBroker {
 
     fn listeners(&self) -> Vec<Listener> {
         self.listeners.clone()
+    }
+
+    fn certificate_ends(&self) -> Option<i64> {
+        self.identity.as_ref()?.ends()
     }
 
     fn settings(&self) -> Vec<(String, String)> {

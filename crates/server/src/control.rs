@@ -15,8 +15,8 @@ pub use audit::without_secrets;
 pub use client::{ControlError, ask, ask_table, ask_within};
 pub use server::{ControlServer, Handler};
 
-/// Bytes of one request line.
-pub const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of one request line, which may have a file of definitions in it.
+pub const REQUEST_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of one answer line.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Connections that are served at the same time; further ones wait.

@@ -162,6 +162,11 @@ impl Figures {
         Ok(snapshot)
     }
 
+    /// What was collected does not hold any more.
+    pub fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Whether it was ever collected.
     #[cfg(test)]
     pub(crate) fn was_collected(&self) -> bool {

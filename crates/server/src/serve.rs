@@ -120,6 +120,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         config: Arc::clone(config),
         data_dir: data_path.clone(),
         log: log.clone(),
+        identity: running.identity(),
         stopper: running.stopper(),
         wish: wish.clone(),
         service: Mutex::default(),

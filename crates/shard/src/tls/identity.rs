@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::subject::end_of;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -95,7 +96,15 @@ fn misfit(reason: impl fmt::Display) -> TlsError {
 #[derive(Debug)]
 pub struct Identity {
     files: TlsFiles,
-    current: Mutex<Arc<ServerConfig>>,
+    current: Mutex<Current>,
+}
+
+/// What was read last.
+#[derive(Clone, Debug)]
+struct Current {
+    config: Arc<ServerConfig>,
+    /// When the server's certificate ends, in seconds since 1970.
+    ends: Option<i64>,
 }
 
 impl Identity {
@@ -127,14 +136,20 @@ impl Identity {
     /// What the next handshake uses.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&current)
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).config)
+    }
+
+    /// When the server's certificate ends, in seconds since 1970; `None` where it does not say so in a form that is known.
+    #[must_use]
+    pub fn ends(&self) -> Option<i64> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).ends
     }
 }
 
-fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+fn read(files: &TlsFiles) -> Result<Current, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = read_certificates(&files.certificate)?;
+    let ends = chain.first().and_then(|certificate| end_of(certificate));
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fault(&files.key, error))?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -154,7 +169,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Arc::new(config))
+    Ok(Current { config: Arc::new(config), ends })
 }
 
 /// What judges client certificates by the authorities in `file`.

@@ -36,6 +36,13 @@ impl Subject {
     }
 }
 
+/// When a certificate ends, in seconds since 1970. `None` when it is not a well-formed certificate.
+#[must_use]
+pub fn end_of(certificate: &[u8]) -> Option<i64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
 /// Reads the subject of a certificate. `None` when it is not a well-formed certificate; the chain
 /// is not checked here.
 #[must_use]

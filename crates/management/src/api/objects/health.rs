@@ -3,6 +3,7 @@
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use super::super::samples::now_millis;
 use serde_json::{Value, json};
 
 fn failed(mut body: Value, reason: impl Into<String>) -> Reply {
@@ -97,16 +98,43 @@ pub(crate) fn protocol(context: &Context<'_>) -> Result<Reply, Failure> {
 
 /// `GET /health/checks/certificate-expiration/{n}/{unit}`
 pub(crate) fn certificates(context: &Context<'_>) -> Result<Reply, Failure> {
-    let number = context.name(0).parse::<u64>();
-    let unit = ["days", "weeks", "months", "years"].contains(&context.name(1));
-    match (number, unit) {
-        (Ok(_), true) => Ok(Reply::json(json!({"status": "ok"}))),
-        (Err(_), _) => Err(Failure::bad_request("Invalid expiration")),
-        (_, false) => Err(Failure::bad_request(format!(
-            "Time unit not recognised. Use: days, weeks, months, years. Invalid: {}",
-            context.name(1)
-        ))),
+    let wrong = |_| Failure::bad_request("Invalid expiration");
+    let number: i64 = context.name(0).parse().map_err(wrong)?;
+    let days = match context.name(1) {
+        "days" => 1,
+        "weeks" => 7,
+        "months" => 30,
+        "years" => 365,
+        other => {
+            return Err(Failure::bad_request(format!(
+                "Time unit not recognised. Use: days, weeks, months, years. Invalid: {other}"
+            )));
+        }
+    };
+    let within = number.saturating_mul(days).saturating_mul(86_400);
+    let now = i64::try_from(now_millis() / 1_000).unwrap_or(i64::MAX);
+    let Some(ends) = context.api.broker.certificate_ends() else {
+        return Ok(Reply::json(json!({"status": "ok"})));
+    };
+    if ends.saturating_sub(now) > within {
+        return Ok(Reply::json(json!({"status": "ok"})));
     }
+    let node = context.api.node_name();
+    let ends = super::time_text(u64::try_from(ends).unwrap_or(0));
+    let listeners = context.api.broker.listeners().into_iter();
+    let secure = listeners.filter(|one| matches!(one.protocol, "amqp/ssl" | "https"));
+    let rows: Vec<Value> = secure
+        .map(|one| {
+            json!({
+                "node": node,
+                "protocol": one.protocol,
+                "interface": one.address.ip().to_string(),
+                "port": one.address.port().to_string(),
+                "certfile_expires_on": [ends],
+            })
+        })
+        .collect();
+    Ok(failed(json!({ "expired": rows }), "Certificates expiring"))
 }
 
 /// Whether one more connection is taken.

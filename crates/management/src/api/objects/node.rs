@@ -133,7 +133,7 @@ pub(crate) fn row(context: &Context<'_>, snapshot: &Snapshot) -> Value {
         "disk_free_alarm": snapshot.disk_alarm(),
         "rates_mode": "basic",
         "being_drained": false,
-        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus", "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange"],
+        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus", "rabbitmq_shovel", "rabbitmq_shovel_management", "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange"],
         "applications": [
             {"name": "rabbit", "description": node.told_product, "version": node.told_version},
             {"name": "lepus", "description": "lepus", "version": node.version},
