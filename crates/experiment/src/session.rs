@@ -114,6 +114,15 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Takes turns under the load on one core, on more and on all.
+    pub fn sweep(&mut self, load: Load) {
+        let (placements, loads) = (self.plan.sweep(), [load]);
+        self.expect_turns(placements.len(), &loads);
+        for placement in &placements {
+            self.take_turns(placement, &loads);
+        }
+    }
+
     /// Tells how much [`Session::take_turns`] will have to do.
     pub fn expect_turns(&mut self, placements: usize, loads: &[Load]) {
         let seconds: f64 = loads.iter().map(Load::seconds_expected).sum();

@@ -2,7 +2,7 @@
 
 use crate::affinity::spawn_on;
 use crate::metrics::{self, Locality};
-use crate::sample::{Sample, Sampler};
+use crate::sample::{INTERVAL, Sample, Sampler};
 use crate::stop::Stop;
 use crate::subject::{Placement, Subject, signal};
 use lepus_probe::procfs::{self, Reading};
@@ -45,6 +45,21 @@ pub struct Load {
 }
 
 impl Load {
+    /// A load that runs for so many seconds, on a broker that runs already.
+    #[must_use]
+    pub fn timed(name: &str, words: &[&str], body_bytes: u64, seconds: f64) -> Load {
+        Load {
+            name: name.to_owned(),
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+            body_bytes,
+            seconds: Some(seconds),
+            patience: Duration::from_secs_f64(seconds + 120.0),
+            sample_every: INTERVAL,
+            linger: Duration::ZERO,
+            is_from_start: false,
+        }
+    }
+
     /// How long it will take, for telling the time left.
     #[must_use]
     pub fn seconds_expected(&self) -> f64 {

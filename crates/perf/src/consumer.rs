@@ -354,21 +354,6 @@ pub(crate) fn append_ack(out: &mut Vec<u8>, channel: u16, delivery_tag: u64, mul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::Layout;
-    use crate::clock::Clock;
-    use crate::statistics::Statistics;
-
-    fn scene() -> Scene {
-        Scene {
-            clock: Clock::new(false),
-            statistics: Statistics::new(Instant(0)),
-            check: None,
-            outstanding: crate::outstanding::Outstanding::default(),
-            layout: Layout::new(12, false),
-            time_in_header: false,
-            producing: true,
-        }
-    }
 
     fn at(millis: u64) -> Instant {
         Instant::from_millis(millis)
@@ -408,7 +393,7 @@ mod tests {
 
     fn run(spec: ConsumerSpec, count: u64) -> (Consumer, Scene, Vec<u8>) {
         let mut consumer = Consumer::new(ConsumerSpec { channel: 9, ..spec });
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         for tag in 1..=count {
             deliver(&mut consumer, &mut scene, at(3), tag, &mut out);
         }
@@ -519,7 +504,7 @@ mod tests {
         let polling = Some((vec!["a".to_owned(), "b".to_owned()], Duration::from_millis(5)));
         let spec = ConsumerSpec { channel: 9, polling, ..ConsumerSpec::default() };
         let mut consumer = Consumer::new(spec);
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(consumer.resume(at(0), &mut scene, &mut out), None);
         assert!(out.is_empty());
         consumer.begin(at(1));

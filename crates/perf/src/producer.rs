@@ -314,20 +314,6 @@ pub(crate) fn random_key(rng: &mut Rng) -> [u8; KEY_BYTES] {
 mod tests {
     use super::*;
     use crate::body::Layout;
-    use crate::clock::Clock;
-    use crate::statistics::Statistics;
-
-    fn scene() -> Scene {
-        Scene {
-            clock: Clock::new(false),
-            statistics: Statistics::new(Instant(0)),
-            check: None,
-            outstanding: crate::outstanding::Outstanding::default(),
-            layout: Layout::new(12, false),
-            time_in_header: false,
-            producing: true,
-        }
-    }
 
     fn spec() -> ProducerSpec {
         let layout = Layout::new(12, false);
@@ -367,7 +353,7 @@ mod tests {
     #[test]
     fn without_limits_the_output_is_filled() {
         let mut producer = Producer::new(spec(), 4_096, at(5));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(5), &mut scene, &mut out), Turn::Room);
         assert!(out.len() >= OUTPUT_BYTES_MAX && out.len() < OUTPUT_BYTES_MAX + 200);
         assert_eq!(scene.statistics.now.sent, producer.sent());
@@ -378,7 +364,7 @@ mod tests {
     #[test]
     fn the_message_limit_ends_it() {
         let mut producer = Producer::new(ProducerSpec { sent_max: Some(3), ..spec() }, 0, at(0));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(0), &mut scene, &mut out), Turn::Done);
         assert_eq!(bodies(&out).len(), 3);
         assert!(producer.is_done());
@@ -391,7 +377,7 @@ mod tests {
             0,
             at(0),
         );
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(1), &mut scene, &mut out), Turn::Answer);
         assert_eq!(bodies(&out).len(), 2);
         producer.confirmed(2, false, true, at(4), &mut scene);
@@ -408,7 +394,7 @@ mod tests {
     fn a_rate_sends_what_is_due_and_names_the_next_moment() {
         let schedule = Some(Schedule::constant(100.0));
         let mut producer = Producer::new(ProducerSpec { schedule, ..spec() }, 0, at(1_000));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(1_000), &mut scene, &mut out), Turn::At(at(1_010)));
         assert_eq!(producer.produce(at(1_010), &mut scene, &mut out), Turn::At(at(1_020)));
         assert_eq!(bodies(&out), [(0, at(1_000).0), (1, at(1_010).0)]);
@@ -418,7 +404,7 @@ mod tests {
     fn a_late_message_carries_its_planned_time() {
         let schedule = Some(Schedule::constant(1_000.0));
         let mut producer = Producer::new(ProducerSpec { schedule, ..spec() }, 0, at(0));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(5), &mut scene, &mut out), Turn::At(at(6)));
         let times: Vec<u64> = bodies(&out).iter().map(|body| body.1).collect();
         assert_eq!(times, [0, 1, 2, 3, 4, 5].map(|millis| at(millis).0));
@@ -433,7 +419,7 @@ mod tests {
             ..spec()
         };
         let mut producer = Producer::new(spec, 0, at(0));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(0), &mut scene, &mut out), Turn::At(at(1)));
         producer.produce(at(100), &mut scene, &mut out);
         assert_eq!(producer.sent(), 101);
@@ -464,7 +450,7 @@ mod tests {
         // A message each 10 µs, but the tester wakes each 100 µs: ten go out together, none of them late.
         let schedule = Some(Schedule::constant(100_000.0));
         let mut producer = Producer::new(ProducerSpec { schedule, ..spec() }, 0, Instant(0));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         let wake = Instant(100_000);
         assert_eq!(producer.produce(Instant(0), &mut scene, &mut out), Turn::At(wake));
         out.clear();
@@ -492,7 +478,7 @@ mod tests {
         let schedule = Some(Schedule::constant(1.0));
         let spec = ProducerSpec { messages: vec![small, large], turns, schedule, ..spec() };
         let mut producer = Producer::new(spec, 0, at(0));
-        let (mut scene, mut sizes) = (scene(), Vec::new());
+        let (mut scene, mut sizes) = (Scene::for_test(), Vec::new());
         for millis in [0, 1_000, 2_000, 3_000] {
             let mut out = Vec::new();
             producer.produce(at(millis), &mut scene, &mut out);
@@ -508,7 +494,7 @@ mod tests {
         let start_delay = Duration::from_millis(500);
         let mut producer =
             Producer::new(ProducerSpec { schedule, start_delay, ..spec() }, 0, at(100));
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(100), &mut scene, &mut out), Turn::At(at(600)));
         assert_eq!(producer.produce(at(600), &mut scene, &mut out), Turn::At(at(1_600)));
         assert_eq!(bodies(&out).len(), 1);
@@ -521,7 +507,7 @@ mod tests {
             0,
             at(0),
         );
-        let (mut scene, mut out) = (scene(), Vec::new());
+        let (mut scene, mut out) = (Scene::for_test(), Vec::new());
         assert_eq!(producer.produce(at(0), &mut scene, &mut out), Turn::Answer);
         assert_eq!(bodies(&out).len(), 2);
         producer.committed();

@@ -34,6 +34,22 @@ pub(crate) struct Delivery<'a> {
     pub body: &'a [u8],
 }
 
+#[cfg(test)]
+impl Scene {
+    /// Bodies of twelve bytes that nobody checks.
+    pub(crate) fn for_test() -> Scene {
+        Scene {
+            clock: Clock::new(false),
+            statistics: Statistics::new(lepus_base::Instant(0)),
+            check: None,
+            outstanding: Outstanding::default(),
+            layout: Layout::new(12, false),
+            time_in_header: false,
+            producing: true,
+        }
+    }
+}
+
 impl Scene {
     /// The time that `delivery` carries.
     pub(crate) fn time_of(&self, delivery: &Delivery<'_>) -> Option<u64> {

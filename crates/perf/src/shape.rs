@@ -61,17 +61,21 @@ pub(crate) fn with_ceiling(
     Ok(jobs)
 }
 
+const URI: Choice = Choice::value(
+    "h",
+    "uri",
+    "URI",
+    "amqp://user:password@host:port/vhost; default amqp://localhost as guest. A vhost '/' is written %2f",
+);
+const URIS: Choice =
+    Choice::value("H", "uris", "URI,URI", "several brokers; connections go to them in turn");
+
 /// Where the broker is.
 pub(crate) const CONNECTION: Group = Group {
     title: "Connection",
     choices: &[
-        Choice::value(
-            "h",
-            "uri",
-            "URI",
-            "amqp://user:password@host:port/vhost; default amqp://localhost as guest. A vhost '/' is written %2f",
-        ),
-        Choice::value("H", "uris", "URI,URI", "several brokers; connections go to them in turn"),
+        URI,
+        URIS,
         Choice::value("M", "framemax", "BYTES", "largest frame; default what the broker offers"),
         Choice::value("b", "heartbeat", "SECONDS", "heartbeat interval; default 60, 0 for none"),
         Choice::value("tnd", "tcp-no-delay", "true|false", "TCP_NODELAY; default true"),
@@ -98,18 +102,7 @@ pub(crate) const CONNECTION: Group = Group {
 };
 
 /// Where the broker is, for shapes whose connections only call and wait.
-pub(crate) const PLACE: Group = Group {
-    title: "Connection",
-    choices: &[
-        Choice::value(
-            "h",
-            "uri",
-            "URI",
-            "amqp://user:password@host:port/vhost; default amqp://localhost as guest. A vhost '/' is written %2f",
-        ),
-        Choice::value("H", "uris", "URI,URI", "several brokers; connections go to them in turn"),
-    ],
-};
+pub(crate) const PLACE: Group = Group { title: "Connection", choices: &[URI, URIS] };
 
 /// When to stop and what to tell.
 pub(crate) const OUTPUT: Group = Group {

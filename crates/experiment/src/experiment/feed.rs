@@ -5,11 +5,9 @@ use super::figures::{cost_table, lines, rate_bars, rate_sentence};
 use crate::plot::{Axis, LinePlot, Unit};
 use crate::record::Record;
 use crate::report::{Block, Content, plot};
-use crate::sample::INTERVAL;
 use crate::session::Session;
 use crate::subject::Placement;
 use crate::workload::Load;
-use std::time::Duration;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "feed",
@@ -27,21 +25,7 @@ const SECONDS: f64 = 30.0;
 fn measure(session: &mut Session<'_>) {
     let plan = session.plan;
     let seconds = plan.seconds(SECONDS);
-    let loads = [Load {
-        name: LOAD.to_owned(),
-        words: ["feed", "-s", "100"].map(str::to_owned).to_vec(),
-        body_bytes: 100,
-        seconds: Some(seconds),
-        patience: Duration::from_secs_f64(seconds + 120.0),
-        sample_every: INTERVAL,
-        linger: Duration::ZERO,
-        is_from_start: false,
-    }];
-    let placements = plan.sweep();
-    session.expect_turns(placements.len(), &loads);
-    for placement in &placements {
-        session.take_turns(placement, &loads);
-    }
+    session.sweep(Load::timed(LOAD, &["feed", "-s", "100"], 100, seconds));
 }
 
 fn describe(session: &Session<'_>) -> Content {

@@ -6,11 +6,9 @@ use crate::plot::{Axis, Unit};
 use crate::profile;
 use crate::record::Profiled;
 use crate::report::{Block, Content, Table};
-use crate::sample::INTERVAL;
 use crate::session::Session;
 use crate::subject::{Choice, Kind};
 use crate::workload::Load;
-use std::time::Duration;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "jit",
@@ -42,16 +40,8 @@ const MANY: [&str; 11] = [
 
 fn measure(session: &mut Session<'_>) {
     let seconds = session.plan.seconds(SECONDS);
-    let load = |name: &str, words: &[&str]| Load {
-        name: name.to_owned(),
-        words: words.iter().chain(&FLAGS).map(|word| (*word).to_owned()).collect(),
-        body_bytes: 12,
-        seconds: Some(seconds),
-        patience: Duration::from_secs_f64(seconds + 120.0),
-        sample_every: INTERVAL,
-        linger: Duration::ZERO,
-        is_from_start: false,
-    };
+    let load =
+        |name: &str, words: &[&str]| Load::timed(name, &[words, &FLAGS].concat(), 12, seconds);
     let loads = [load("one queue", &SINGLE), load("100 queues", &MANY)];
     let placement = session.plan.apart();
     session.expect_turns(1, &loads);

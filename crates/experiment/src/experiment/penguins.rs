@@ -5,10 +5,8 @@ use super::figures::{bars, cost_table, over_time, rate_bars, rate_sentence};
 use crate::plot::{Axis, Unit};
 use crate::record::{Record, cell};
 use crate::report::{Block, Content};
-use crate::sample::INTERVAL;
 use crate::session::Session;
 use crate::workload::Load;
-use std::time::Duration;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "penguins",
@@ -30,21 +28,7 @@ fn measure(session: &mut Session<'_>) {
     let seconds = plan.seconds(SECONDS);
     let channels = plan.count(CHANNELS, 5).to_string();
     let words = ["loop", "--connections", "9", "--channels", &channels, "-s", "11"];
-    let loads = [Load {
-        name: LOAD.to_owned(),
-        words: words.map(str::to_owned).to_vec(),
-        body_bytes: 11,
-        seconds: Some(seconds),
-        patience: Duration::from_secs_f64(seconds + 120.0),
-        sample_every: INTERVAL,
-        linger: Duration::ZERO,
-        is_from_start: false,
-    }];
-    let placements = plan.sweep();
-    session.expect_turns(placements.len(), &loads);
-    for placement in &placements {
-        session.take_turns(placement, &loads);
-    }
+    session.sweep(Load::timed(LOAD, &words, 11, seconds));
 }
 
 fn describe(session: &Session<'_>) -> Content {

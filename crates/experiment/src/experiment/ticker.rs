@@ -5,11 +5,9 @@ use super::figures::{cost_table, lines};
 use crate::plot::{Axis, LinePlot, Unit, significant};
 use crate::record::Record;
 use crate::report::{Block, Content, plot};
-use crate::sample::INTERVAL;
 use crate::session::Session;
 use crate::subject::Subject;
 use crate::workload::{Latency, Load, Outcome};
-use std::time::Duration;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ticker",
@@ -56,16 +54,8 @@ fn load(log: usize, rate: u64, seconds: f64) -> Load {
     if log == 1 {
         words.extend(["-f", "persistent"]);
     }
-    Load {
-        name: format!("{}, {} msg/s", LOGS[log], significant(rate as f64)),
-        words: words.into_iter().map(str::to_owned).collect(),
-        body_bytes: 1_024,
-        seconds: Some(seconds),
-        patience: Duration::from_secs_f64(seconds + 120.0),
-        sample_every: INTERVAL,
-        linger: Duration::ZERO,
-        is_from_start: false,
-    }
+    let name = format!("{}, {} msg/s", LOGS[log], significant(rate as f64));
+    Load::timed(&name, &words, 1_024, seconds)
 }
 
 fn measure(session: &mut Session<'_>) {
