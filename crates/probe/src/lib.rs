@@ -1,11 +1,10 @@
-//! What programs need that look at a broker from outside, load testers, experiments and tests: a client that waits for each
-//! answer, what Linux says about a process, a directory that goes with its value.
+//! What programs need that look at a broker from outside, load testers, experiments and tests: what Linux says about a
+//! process, a directory that goes with its value, a client for tests that must not fail.
 #![forbid(unsafe_code)]
 
-pub mod client;
 pub mod procfs;
 mod scratch;
 pub mod session;
 
-pub use client::Client;
+pub use lepus_client::Client;
 pub use scratch::Scratch;

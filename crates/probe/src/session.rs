@@ -1,10 +1,10 @@
 //! A client for tests: where a broker does not do what is expected the test ends.
 
-use crate::client::Client;
-pub use crate::client::Seen;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{Method, basic, channel, queue};
 use lepus_amqp::properties::{EMPTY, PERSISTENT};
+use lepus_client::Client;
+pub use lepus_client::Seen;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;

@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 25] = [
     "base",
     "balance",
     "amqp",
@@ -21,6 +21,7 @@ const ORDER: [&str; 24] = [
     "mesh",
     "topology",
     "shard",
+    "client",
     "management",
     "probe",
     "perf",

@@ -7,7 +7,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{Method, basic, confirm, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
-use lepus_probe::Client;
+use lepus_client::Client;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;

@@ -10,7 +10,7 @@ use lepus_broker::{Answer, Query};
 use lepus_broker::{Broker, Limits, Outbox, Settings};
 use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, Transport};
 
-use lepus_probe::client::Seen;
+use lepus_probe::session::Seen;
 use lepus_probe::session::{Session, connect};
 
 type Peer = Session<TcpStream>;

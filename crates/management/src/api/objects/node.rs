@@ -169,6 +169,12 @@ pub(crate) fn row(context: &Context<'_>, snapshot: &Snapshot) -> Value {
         "run_queue_details": {"rate": 0.0},
     }));
     row.extend(more);
+    add_counted(snapshot, &mut row);
+    Value::Object(row)
+}
+
+/// Adds what is counted since the start; rates of these are not told.
+fn add_counted(snapshot: &Snapshot, row: &mut Map<String, Value>) {
     let logs = |part: fn(&lepus_broker::query::LogFigures) -> u64| -> u64 {
         snapshot.shards.iter().map(|shard| part(&shard.figures.logs)).sum()
     };
@@ -202,7 +208,6 @@ pub(crate) fn row(context: &Context<'_>, snapshot: &Snapshot) -> Value {
         row.insert(name.to_owned(), json!(0.0));
         row.insert(format!("{name}_details"), json!({"rate": 0.0}));
     }
-    Value::Object(row)
 }
 
 /// `GET /nodes`

@@ -9,7 +9,7 @@ use lepus_amqp::client::{ClientEvent, encode_publish};
 use lepus_amqp::method::{Method, basic, confirm, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value as AmqpValue};
-use lepus_probe::Client;
+use lepus_client::Client;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};

@@ -4,7 +4,7 @@ use super::super::Running;
 use super::super::path;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::table::Table;
-use lepus_probe::Client;
+use lepus_client::Client;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;

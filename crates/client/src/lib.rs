@@ -1,4 +1,6 @@
-//! A client that waits for each answer, for tests and for measurements that are not about throughput.
+//! A client that waits for each answer: for what the broker's own parts do with messages, for tests, and for measurements
+//! that are not about throughput.
+#![forbid(unsafe_code)]
 
 use lepus_amqp::ReplyCode;
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
