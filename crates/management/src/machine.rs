@@ -10,6 +10,8 @@ use crate::sockets::SocketBuffers;
 pub struct OwnFigures {
     /// Bytes of memory that are really held (resident set).
     pub resident_bytes: u64,
+    /// Bytes of the program's code.
+    pub code_bytes: u64,
     /// Open file descriptors.
     pub open_files: u64,
     /// Most file descriptors that may be open.
@@ -28,7 +30,8 @@ impl OwnFigures {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let disk = rustix::fs::statvfs(data_dir);
         OwnFigures {
-            resident_bytes: resident_bytes().unwrap_or(0),
+            resident_bytes: memory_bytes(1).unwrap_or(0),
+            code_bytes: memory_bytes(3).unwrap_or(0),
             open_files: open_files(limit.current),
             open_files_max: limit.current.unwrap_or(0),
             disk_free_bytes: disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
@@ -52,9 +55,10 @@ fn open_files_without(error: Option<i32>, limit: Option<u64>) -> u64 {
     }
 }
 
-fn resident_bytes() -> Option<u64> {
+/// A number of `/proc/self/statm`, in bytes: the second is what is resident, the fourth the code.
+fn memory_bytes(place: usize) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    let pages: u64 = text.split(' ').nth(place)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 

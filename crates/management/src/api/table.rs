@@ -103,7 +103,7 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "feature-flags", actions: &[get(Member, features::flags)] },
     Entry { pattern: "feature-flags/{f}/enable", actions: &[put(Administrator, features::enable)] },
     Entry { pattern: "deprecated-features", actions: &[get(Member, features::deprecated)] },
-    Entry { pattern: "deprecated-features/used", actions: &[get(Member, features::none)] },
+    Entry { pattern: "deprecated-features/used", actions: &[get(Member, features::deprecated_used)] },
     Entry { pattern: "definitions", actions: &[get(Administrator, definitions::all), post(Administrator, definitions::import)] },
     Entry { pattern: "definitions/{v}", actions: &[get(Administrator, definitions::of_vhost), post(Administrator, definitions::import_vhost)] },
 
@@ -157,6 +157,7 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "users/{u}/permissions", actions: &[get(Administrator, permissions::of_user)] },
     Entry { pattern: "users/{u}/topic-permissions", actions: &[get(Administrator, permissions::topic_of_user)] },
     Entry { pattern: "users/{u}/queues", actions: &[get(Administrator, queues::of_user)] },
+    Entry { pattern: "auth", actions: &[get(Nothing, features::auth)] },
     Entry { pattern: "auth/hash_password/{p}", actions: &[get(Administrator, users::hash)] },
     Entry { pattern: "permissions", actions: &[get(Administrator, permissions::list)] },
     Entry { pattern: "permissions/{v}/{u}", actions: &[get(Administrator, permissions::one), put(Administrator, permissions::put), delete(Administrator, permissions::delete)] },

@@ -3,8 +3,7 @@
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
-use crate::definitions::Importer;
-use crate::definitions::{policy_value, table_value};
+use crate::definitions::{Importer, LIMITS, policy_value, table_value};
 use lepus_broker::directory::{
     DestinationRef, Directory, PolicyScope, Request, VhostInfo, VhostRef,
 };
@@ -52,7 +51,7 @@ fn policies_of(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> V
 /// Parameters as files have them, operator policies among them. Limits stand with their virtual host.
 fn parameters_of(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Vec<Value> {
     let rows = super::parameters::rows_of(directory, vhost).into_iter();
-    rows.map(|row| in_file(row, names_vhost)).collect()
+    rows.filter(|row| row["component"] != LIMITS).map(|row| in_file(row, names_vhost)).collect()
 }
 
 /// Exchanges, queues and bindings of a virtual host, in the order of their names.

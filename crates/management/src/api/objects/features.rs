@@ -6,7 +6,7 @@ use super::super::request::Reply;
 use serde_json::{Value, json};
 
 /// The names of RabbitMQ's feature flags, all of which its clients may rely on.
-const FLAGS: [&str; 19] = [
+const FLAGS: [&str; 22] = [
     "classic_mirrored_queue_version",
     "classic_queue_type_delivery_support",
     "detailed_queues_endpoint",
@@ -21,6 +21,9 @@ const FLAGS: [&str; 19] = [
     "message_containers_deaths_v2",
     "quorum_queue",
     "quorum_queue_non_voters",
+    "rabbitmq_4.0.0",
+    "rabbitmq_4.1.0",
+    "rabbitmq_4.2.0",
     "stream_filtering",
     "stream_queue",
     "tracking_records_in_ets",
@@ -52,23 +55,42 @@ pub(crate) fn enable(context: &Context<'_>) -> Result<Reply, Failure> {
     }
 }
 
+fn deprecated_row(name: &str) -> Value {
+    json!({
+        "name": name,
+        "state": "permitted",
+        "deprecation_phase": "permitted_by_default",
+        "desc": "Stays in lepus.",
+        "doc_url": "",
+        "provided_by": "rabbit",
+    })
+}
+
+/// Transient queues of no connection.
+const TRANSIENT: &str = "transient_nonexcl_queues";
+
 /// `GET /deprecated-features`
 pub(crate) fn deprecated(context: &Context<'_>) -> Result<Reply, Failure> {
-    let names = ["global_qos", "transient_nonexcl_queues", "management_metrics_collection"];
-    let row = |name: &str| {
-        json!({
-            "name": name,
-            "state": "permitted",
-            "deprecation_phase": "permitted_by_default",
-            "desc": "Stays in lepus.",
-            "doc_url": "",
-            "provided_by": "rabbit",
-        })
+    let names = ["global_qos", TRANSIENT, "management_metrics_collection"];
+    context.list_rows(names.into_iter().map(deprecated_row).collect())
+}
+
+/// `GET /deprecated-features/used`
+pub(crate) fn deprecated_used(context: &Context<'_>) -> Result<Reply, Failure> {
+    let has_transient = {
+        let directory = context.directory();
+        let mut all = (0..directory.queue_places()).filter_map(|place| directory.queue_at(place));
+        all.any(|info| !info.durable && info.exclusive().is_none())
     };
-    context.list_rows(names.into_iter().map(row).collect())
+    context.list_rows(has_transient.then(|| deprecated_row(TRANSIENT)).into_iter().collect())
 }
 
 /// A list in which there is nothing.
 pub(crate) fn none(_: &Context<'_>) -> Result<Reply, Failure> {
     Ok(Reply::json(Value::Array(Vec::new())))
+}
+
+/// `GET /auth`: how a page would log in.
+pub(crate) fn auth(_: &Context<'_>) -> Result<Reply, Failure> {
+    Ok(Reply::json(json!({"oauth_enabled": false})))
 }

@@ -237,9 +237,15 @@ pub(crate) fn memory(context: &Context<'_>) -> Result<Reply, Failure> {
     let counted = snapshot.held(|h| h.memory_bytes);
     let mut parts: Map<String, Value> =
         MEMORY_PARTS.iter().map(|name| ((*name).to_owned(), json!(0))).collect();
-    // What the budget counts; the rest is code, stacks and what the allocator keeps.
+    // What the budget counts, the API's copy of the definitions, the program's code; the rest is stacks and what the
+    // allocator keeps.
+    let definitions = context.directory().bytes() as u64;
+    let code = snapshot.own.code_bytes;
     parts.insert("queue_procs".to_owned(), json!(counted));
-    parts.insert("other_system".to_owned(), json!(resident.saturating_sub(counted)));
+    parts.insert("metadata_store".to_owned(), json!(definitions));
+    parts.insert("code".to_owned(), json!(code));
+    let known = counted.saturating_add(definitions).saturating_add(code);
+    parts.insert("other_system".to_owned(), json!(resident.saturating_sub(known)));
     parts.insert("allocated_unused".to_owned(), json!(0));
     parts.insert("reserved_unallocated".to_owned(), json!(0));
     parts.insert("strategy".to_owned(), json!("rss"));

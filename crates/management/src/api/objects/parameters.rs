@@ -1,22 +1,31 @@
 //! Parameters of parts of the broker, and of the whole.
 
+use super::super::access::Right;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::policies;
-use crate::definitions::{OPERATOR_POLICY, parameter_request};
+use crate::definitions::{LIMITS, OPERATOR_POLICY, parameter_request, vhost_limits_value};
 use crate::definitions::{global_parameter_value, operator_policy_parameter, parameter_value};
-use lepus_broker::directory::{Directory, PolicyScope, Request, VhostInfo};
+use lepus_broker::directory::{Directory, PolicyScope, Request, VhostInfo, VhostLimits};
 use serde_json::{Value, json};
 
 /// The parameter that names the cluster.
 const CLUSTER_NAME: &str = "cluster_name";
 
-/// All parameters of a virtual host but its policies and limits.
+/// All parameters of a virtual host but its policies.
 pub(crate) fn rows_of(directory: &Directory, vhost: &VhostInfo) -> Vec<Value> {
     let own = directory.parameters(Some(vhost.id));
     let mut rows: Vec<Value> =
         own.map(|(vhost, parameter)| parameter_value(&vhost.name, &parameter)).collect();
+    if vhost.limits != VhostLimits::default() {
+        rows.push(json!({
+            "component": LIMITS,
+            "vhost": vhost.name,
+            "name": "limits",
+            "value": vhost_limits_value(&vhost.limits),
+        }));
+    }
     let operator = directory.policies(PolicyScope::Operator, Some(vhost.id));
     rows.extend(operator.map(|(vhost, policy)| operator_policy_parameter(&vhost.name, policy)));
     rows
@@ -71,8 +80,8 @@ pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
 pub(crate) fn set(context: &Context<'_>) -> Result<Reply, Failure> {
     let vhost = context.vhost_to_change(context.name(1))?;
     let (component, name) = (context.name(0), context.name(2));
-    if component == OPERATOR_POLICY {
-        context.login.check(super::super::access::Right::Administrator)?;
+    if [OPERATOR_POLICY, LIMITS].contains(&component) {
+        context.login.check(Right::Administrator)?;
     }
     let fields = context.fields()?;
     let value = match fields.require("value")? {
@@ -94,12 +103,18 @@ pub(crate) fn set(context: &Context<'_>) -> Result<Reply, Failure> {
 pub(crate) fn clear(context: &Context<'_>) -> Result<Reply, Failure> {
     let vhost = context.vhost_to_change(context.name(1))?;
     let (component, name) = (context.name(0).to_owned(), context.name(2).to_owned());
-    let request = match component == OPERATOR_POLICY {
-        true => {
-            context.login.check(super::super::access::Right::Administrator)?;
+    let request = match component.as_str() {
+        OPERATOR_POLICY => {
+            context.login.check(Right::Administrator)?;
             Request::ClearPolicy { vhost: vhost.into(), scope: PolicyScope::Operator, name }
         }
-        false => Request::ClearParameter { vhost: vhost.into(), component, name },
+        LIMITS => {
+            context.login.check(Right::Administrator)?;
+            find(context).ok_or_else(Failure::not_found)?;
+            let limits = VhostLimits::default();
+            Request::SetVhostLimits { vhost: vhost.into(), limits }
+        }
+        _ => Request::ClearParameter { vhost: vhost.into(), component, name },
     };
     let pending = policies::change(context, request)?;
     context.api.links_changed();

@@ -61,7 +61,7 @@ fn password(context: &Context<'_>, fields: &Fields) -> Result<PasswordHash, Fail
                     Failure::bad_request(format!("hashing_algorithm {name:?} is not known"))
                 })?,
             };
-            PasswordHash::from_base64(algorithm, &hash).map_err(Failure::bad_request)
+            PasswordHash::from_base64_of_any_length(algorithm, &hash).map_err(Failure::bad_request)
         }
         (None, None) => Ok(PasswordHash::none()),
     }

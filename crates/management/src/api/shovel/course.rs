@@ -6,7 +6,7 @@ use super::definition::{AckMode, Definition, DeleteAfter, End as Side, without_p
 use super::stream::{self, LOOK, Stream};
 use super::{Running, Status, locked};
 use lepus_amqp::client::{ClientEvent, encode_publish};
-use lepus_amqp::method::{Method, basic, confirm, queue};
+use lepus_amqp::method::{Method, basic, channel, confirm, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value as AmqpValue};
 use lepus_client::Client;
@@ -180,6 +180,7 @@ impl Course<'_> {
                     return Err(format!("there is no queue {name:?}"));
                 }
                 // The broker has closed the channel for the question.
+                client.send(CHANNEL, channel::CloseOk {});
                 client.open_channel(CHANNEL).map_err(text)?;
                 let declared = declare(name, false, false);
                 client.call(CHANNEL, declared, "queue.declare-ok").map_err(text)?;
