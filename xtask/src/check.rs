@@ -17,7 +17,7 @@ struct Section {
     commands: &'static [&'static [&'static str]],
 }
 
-const SECTIONS: [Section; 13] = [
+const SECTIONS: [Section; 14] = [
     Section {
         name: "format",
         asserts: "the source is formatted as rustfmt does it",
@@ -92,6 +92,11 @@ const SECTIONS: [Section; 13] = [
         name: "clients-2",
         asserts: "real clients against the binary, two shards",
         commands: &[&["env", "SHARDS=2", "tests/e2e/run"]],
+    },
+    Section {
+        name: "management",
+        asserts: "rabbit-hole, a client of the management API, with its own set-up by rabbitmqctl",
+        commands: &[&["tests/management/suites"]],
     },
     Section {
         name: "load",

@@ -327,7 +327,7 @@ fn very_many_queues_follow_in_slices() {
     while before < 3_000 {
         world.turn(0);
         let after = followers();
-        assert!(after - before <= 1_024, "{} queues in one turn", after - before);
+        assert!(after - before <= 128, "{} queues in one turn", after - before);
         slices += usize::from(after > before);
         before = after;
     }

@@ -40,7 +40,8 @@ pub fn check(records: &[Record], hash: HashState, shards: u16) -> Result<Directo
 /// Takes what can be had from a log's records and from what is left of those that are not whole,
 /// in the order of their positions. `hash` keys the maps of the directory, as at a start.
 ///
-/// Users and permissions are taken from whole records only: a wrong bit must not let anybody in.
+/// Users, permissions, policies and parameters are taken from whole records only: a wrong bit must not let anybody in,
+/// nor have messages dropped.
 ///
 /// # Errors
 /// A record of another version.
@@ -273,7 +274,7 @@ fn object(directory: &Directory, kind: &str, vhost: VhostId, name: &str) -> Stri
     }
 }
 
-/// Whether a change is about users and what they may do.
+/// Whether a change is about users and what they may do, or about policies and parameters.
 fn is_account(change: &Change) -> bool {
     !matches!(
         change,
@@ -305,6 +306,13 @@ fn description(directory: &Directory, change: &Change) -> Option<String> {
         Change::TopicPermissionSet { user, vhost, .. } => {
             format!("topic permission of user '{user}' in '{}'", directory.vhost_name(*vhost))
         }
+        Change::PolicySet { vhost, scope, policy } => {
+            object(directory, scope.name(), *vhost, policy.name())
+        }
+        Change::ParameterSet { vhost, component, name, .. } => {
+            object(directory, &format!("{component} parameter"), *vhost, name)
+        }
+        Change::GlobalParameterSet { name, .. } => format!("global parameter '{name}'"),
         _ => return None,
     })
 }
@@ -323,6 +331,13 @@ fn has(directory: &Directory, change: &Change) -> bool {
             let user = directory.user(user);
             user.is_some_and(|user| user.topic_permission(*vhost, exchange).is_some())
         }
+        Change::PolicySet { vhost, scope, policy } => {
+            directory.policy(*vhost, *scope, policy.name()).is_some()
+        }
+        Change::ParameterSet { vhost, component, name, .. } => {
+            directory.parameter(*vhost, component, name).is_some()
+        }
+        Change::GlobalParameterSet { name, .. } => directory.global_parameter(name).is_some(),
         // It was there before if its ends are: it was not added.
         _ => Named::of(change).iter().all(|name| name.is_in(directory)),
     }

@@ -15,6 +15,8 @@ use crate::queue::{QueueSettings, command};
 const SLICE_COST_MAX: usize = 2_048;
 /// What it costs to look at a queue that no policy is for, in the same.
 const LOOK_COST: usize = 2;
+/// What it costs to have a queue follow another policy, in the same.
+const CHANGE_COST: usize = 16;
 /// Exchanges that are looked at together.
 const EXCHANGES_AT_ONCE: usize = 16;
 
@@ -75,13 +77,15 @@ impl HomeSide<'_> {
         let info = self.homes.get(slot).and_then(|home| self.directory.queue_by_id(home.id));
         if let Some(info) = info.filter(|info| walk.vhosts.contains(&info.vhost)) {
             *budget = budget.saturating_sub(self.directory.policy_cost(info.vhost));
-            self.renew_settings(now, slot, walk.epoch, out);
+            if self.renew_settings(now, slot, walk.epoch, out) {
+                *budget = budget.saturating_sub(CHANGE_COST);
+            }
         }
         true
     }
 
-    /// Has the queue in a slot follow its policies as they are now.
-    fn renew_settings(&mut self, now: Now, slot: u32, epoch: u64, out: &mut Outbox) {
+    /// Has the queue in a slot follow its policies as they are now. Whether that changes anything.
+    fn renew_settings(&mut self, now: Now, slot: u32, epoch: u64, out: &mut Outbox) -> bool {
         let home = &self.homes.queues[slot as usize];
         let id = home.id;
         let Some(info) = self.directory.queue_by_id(id) else {
@@ -89,7 +93,7 @@ impl HomeSide<'_> {
         };
         let settings = self.directory.settings_of(info);
         if *settings == *home.settings().unwrap_or_else(|| info.settings()) {
-            return;
+            return false;
         }
         let by_policy = match &settings {
             Cow::Borrowed(_) => None,
@@ -110,6 +114,7 @@ impl HomeSide<'_> {
             self.tell_strategy(info, out);
         }
         self.dispatch_ready(now, slot, out);
+        true
     }
 
     /// A queue that came from another shard follows the policies as they are known here.
