@@ -20,7 +20,7 @@ CARGO_FUZZ_VERSION := 0.13.2
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance experiments costs instructions sim kill-test locality numa-test network-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance experiments costs instructions sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ kill-test: release ## Kill the broker under load ROUNDS times, its disk failing 
 
 locality: release ## Count how many messages stay on their shard: experiments E1 and E4, a hot queue and a crowded shard that are spread
 	@tests/locality/run
+
+compare-management: release ## Ask RabbitMQ and lepus the same over the management API and compare the answers
+	@tests/management/run
 
 numa-test: release ## Boot a kernel with several memory nodes in an emulator and check where threads and memory are
 	@.ci/install numa

@@ -85,7 +85,7 @@ impl Login {
         let (is_given, text) = match right {
             Right::Nothing => return Ok(()),
             Right::Member => (true, ""),
-            Right::Policymaker => (self.is_policymaker(), "Not policymaker user"),
+            Right::Policymaker => (self.is_policymaker(), "User not authorised to access object"),
             Right::Monitoring => (self.is_monitor(), "Not monitor user"),
             Right::Administrator => (self.is_administrator(), "Not administrator user"),
         };

@@ -36,6 +36,12 @@ impl Failure {
         Failure::new(404, "not_found", "vhost_not_found")
     }
 
+    /// What a change needs is not there: the reason says what.
+    #[must_use]
+    pub fn missing(reason: impl Into<String>) -> Failure {
+        Failure::new(404, "not_found", reason)
+    }
+
     /// The request makes no sense.
     #[must_use]
     pub fn bad_request(reason: impl Into<String>) -> Failure {
@@ -45,7 +51,7 @@ impl Failure {
     /// A key is missing in the body.
     #[must_use]
     pub fn key_missing(key: &str) -> Failure {
-        Failure::bad_request(format!("{{key_missing,{key}}}"))
+        Failure::bad_request(format!("[{{key_missing,{key}}}]"))
     }
 
     /// The user is known and may not.

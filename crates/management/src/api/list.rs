@@ -45,16 +45,16 @@ impl Page {
     fn read(context: &Context<'_>) -> Result<Option<Page>, Failure> {
         let query = &context.query;
         let Some(page) = query.get("page") else { return Ok(None) };
-        let wrong = |what: &str, text: &str| {
-            Failure::new(
-                400,
-                "invalid_pagination_parameters",
-                format!("{what} is {text:?} and not a number from 1 to {PAGE_MAX}"),
-            )
+        // Numbers that do not fit are told as RabbitMQ does.
+        let given = query.get("page_size").unwrap_or("undefined");
+        let wrong = || {
+            let reason =
+                format!("Invalid pagination parameters: page number {page}, page size {given}");
+            Failure::new(400, "invalid_pagination_parameters", reason)
         };
-        let number = |what: &str, text: &str, most: usize| match text.parse::<usize>() {
+        let number = |text: &str, most: usize| match text.parse::<usize>() {
             Ok(number) if (1..=most).contains(&number) => Ok(number),
-            _ => Err(wrong(what, text)),
+            _ => Err(wrong()),
         };
         let size = query.get("page_size").filter(|text| !text.is_empty());
         let filter = match query.get("name").unwrap_or_default() {
@@ -71,8 +71,8 @@ impl Page {
             text => Filter::Containing(text.to_lowercase()),
         };
         Ok(Some(Page {
-            page: number("page", page, usize::MAX)?,
-            size: size.map_or(Ok(PAGE_DEFAULT), |size| number("page_size", size, PAGE_MAX))?,
+            page: number(page, usize::MAX)?,
+            size: size.map_or(Ok(PAGE_DEFAULT), |size| number(size, PAGE_MAX))?,
             filter,
         }))
     }
@@ -102,7 +102,10 @@ impl Context<'_> {
             Some(page) => {
                 let count = filtered.div_ceil(page.size);
                 if page.page > count.max(1) {
-                    let reason = format!("page {} of {count}", page.page);
+                    let reason = format!(
+                        "Page out of range, page: {} page size: {}, len: {filtered}",
+                        page.page, page.size
+                    );
                     return Err(Failure::new(400, "page_out_of_range", reason));
                 }
                 let first = (page.page - 1) * page.size;

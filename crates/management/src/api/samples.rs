@@ -197,9 +197,7 @@ impl Range {
             _ => Err(Failure::new(
                 400,
                 "invalid_range_parameters",
-                format!(
-                    "{name}_age and {name}_incr are to be seconds, of {SAMPLES_MAX} samples at most"
-                ),
+                format!("Invalid range parameters: age {age}, incr {increment}"),
             )),
         }
     }

@@ -178,7 +178,7 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "global-parameters", actions: &[get(Policymaker, parameters::global_list)] },
     Entry { pattern: "global-parameters/{n}", actions: &[get(Policymaker, parameters::global_one), put(Policymaker, parameters::global_set), delete(Policymaker, parameters::global_clear)] },
 
-    Entry { pattern: "vhost-limits", actions: &[get(Administrator, limits::vhosts)] },
+    Entry { pattern: "vhost-limits", actions: &[get(Member, limits::vhosts)] },
     Entry { pattern: "vhost-limits/{v}", actions: &[get(Administrator, limits::vhost)] },
     Entry { pattern: "vhost-limits/{v}/{l}", actions: &[put(Administrator, limits::put_vhost), delete(Administrator, limits::delete_vhost)] },
     Entry { pattern: "user-limits", actions: &[get(Administrator, limits::users)] },

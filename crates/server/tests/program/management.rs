@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An answer.
 #[derive(Debug)]
@@ -357,7 +357,7 @@ fn a_policy_holds_when_its_answer_comes() {
         "{reason}"
     );
     let (code, reason) = guest.code("PUT", "/policies/%2F/odd", &json!({"pattern": "a"}));
-    assert_eq!((code, reason.as_str()), (400, "{key_missing,definition}"));
+    assert_eq!((code, reason.as_str()), (400, "[{key_missing,definition}]"));
     // No classic queue has it, so that it is for none.
     guest.put(
         "/policies/%2F/stream",
@@ -475,4 +475,33 @@ fn a_shovel_moves_what_is_in_a_queue_and_goes() {
     let (code, reason) =
         guest.code("PUT", "/parameters/shovel/%2F/bad", &json!({"value": {"src-uri": "amqp://"}}));
     assert!(code == 400 && reason.starts_with("Validation failed"), "{code} {reason}");
+}
+
+/// Asks for the publish rate of a queue until it is as wanted.
+fn wait_for_rate(
+    guest: &User,
+    queue: &str,
+    is_wanted: impl Fn(f64) -> bool,
+    mut meanwhile: impl FnMut(),
+) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let path = format!("/queues/%2F/{queue}");
+    loop {
+        let rate = guest.get(&path)["message_stats"]["publish_details"]["rate"].as_f64();
+        if rate.is_some_and(&is_wanted) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the rate is {rate:?}");
+        meanwhile();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_rate_is_there_while_messages_come_and_gone_afterwards() {
+    let (_scratch, program) = started("api-rates");
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/busy", json!({"durable": true}));
+    wait_for_rate(&guest, "busy", |rate| rate > 0.0, || guest.publish("busy", "x"));
+    wait_for_rate(&guest, "busy", |rate| rate == 0.0, || ());
 }

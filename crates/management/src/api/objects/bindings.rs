@@ -198,12 +198,15 @@ fn bind(context: &Context<'_>, destination: Destination) -> Result<Reply, Failur
     let source = context.exchange_name(1);
     {
         let directory = context.directory();
-        directory.exchange(vhost, source).ok_or_else(Failure::not_found)?;
-        let to = match &destination {
-            Destination::Queue(name) => DestinationRef::Queue(name),
-            Destination::Exchange(name) => DestinationRef::Exchange(name),
+        let missing = |kind: &str, name: &str| {
+            Failure::missing(format!("no {kind} '{name}' in vhost '{}'", context.name(0)))
         };
-        check_destination(&directory, vhost, to)?;
+        directory.exchange(vhost, source).ok_or_else(|| missing("exchange", source))?;
+        let (to, kind, name) = match &destination {
+            Destination::Queue(name) => (DestinationRef::Queue(name), "queue", name),
+            Destination::Exchange(name) => (DestinationRef::Exchange(name), "exchange", name),
+        };
+        check_destination(&directory, vhost, to).map_err(|_| missing(kind, name))?;
     }
     let fields = context.fields()?;
     let routing_key = fields.text("routing_key")?.unwrap_or_default();
@@ -225,7 +228,9 @@ fn bind(context: &Context<'_>, destination: Destination) -> Result<Reply, Failur
     let sorted: Table = sorted.into_iter().map(|(name, value)| (name, value.clone())).collect();
     let key = properties_key(&routing_key, sorted.to_bytes().as_ref());
     let end = context.names.last().map_or("", String::as_str);
-    Ok(Reply::empty(201).with("location", format!("{}/{}", path::encode(end), path::encode(&key))))
+    // A tilde may stand in a path as it is; the percent signs of the key are escaped once more.
+    let key = path::encode(&key).replace("%7E", "~");
+    Ok(Reply::empty(201).with("location", format!("{}/{key}", path::encode(end))))
 }
 
 /// `POST /bindings/{v}/e/{s}/q/{d}`

@@ -292,7 +292,7 @@ pub(crate) fn import(context: &Context<'_>) -> Result<Reply, Failure> {
 /// `POST /definitions/{v}`
 pub(crate) fn import_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
     if context.directory().vhost(context.name(0)).is_none() {
-        return Err(Failure::not_found());
+        return Err(Failure::vhost_not_found());
     }
     carry_out(context, Some(context.name(0)))
 }

@@ -25,7 +25,11 @@ fn is_empty(limits: &Value) -> bool {
 pub(crate) fn vhosts(context: &Context<'_>) -> Result<Reply, Failure> {
     let rows = {
         let directory = context.directory();
-        let all = directory.accounts().vhosts().map(|vhost| (vhost, of_vhost(vhost)));
+        let accounts = directory.accounts();
+        let login = &context.login;
+        let is_seen = |id| login.is_administrator() || login.may_enter(accounts, id);
+        let all = accounts.vhosts().filter(|vhost| is_seen(vhost.id));
+        let all = all.map(|vhost| (vhost, of_vhost(vhost)));
         let set = all.filter(|(_, limits)| !is_empty(limits));
         set.map(|(vhost, limits)| json!({"vhost": vhost.name, "value": limits})).collect()
     };
@@ -54,16 +58,21 @@ fn value(context: &Context<'_>) -> Result<i64, Failure> {
     context.fields()?.integer("value")?.ok_or_else(|| Failure::key_missing("value"))
 }
 
-fn unknown(name: &str) -> Failure {
-    Failure::bad_request(format!("Unrecognised limit: {name}"))
+/// There is no such limit: RabbitMQ names it in Erlang's words.
+fn unknown(name: &str, limit: Option<i64>, place: &str) -> Failure {
+    let value = limit.map_or_else(|| "undefined".to_owned(), |limit| limit.to_string());
+    Failure::bad_request(format!("Unrecognised terms [{{<<\"{name}\">>,{value}}}] in {place}"))
 }
 
 fn set_vhost(context: &Context<'_>, limit: Option<i64>) -> Result<Reply, Failure> {
-    let vhost = find_vhost(context)?;
+    let vhost = find_vhost(context).map_err(|_| Failure::vhost_not_found())?;
     let limits = match context.name(1) {
         "max-connections" => VhostLimits { connections_max: limit, ..vhost.limits },
         "max-queues" => VhostLimits { queues_max: limit, ..vhost.limits },
-        other => return Err(unknown(other)),
+        other => {
+            let Failure { reason, .. } = unknown(other, limit, "limits");
+            return Err(Failure::bad_request(format!("Validation failed\n\n{reason}\n")));
+        }
     };
     context.administer(Request::SetVhostLimits { vhost: context.name(0).into(), limits })?;
     Ok(Reply::done())
@@ -110,7 +119,7 @@ fn set_user(context: &Context<'_>, limit: Option<i64>) -> Result<Reply, Failure>
     let limits = match context.name(1) {
         "max-connections" => UserLimits { connections_max: limit, ..user.limits },
         "max-channels" => UserLimits { channels_max: limit, ..user.limits },
-        other => return Err(unknown(other)),
+        other => return Err(unknown(other, limit, "user-limits")),
     };
     context.administer(Request::SetUserLimits { name: context.name(0).to_owned(), limits })?;
     Ok(Reply::done())

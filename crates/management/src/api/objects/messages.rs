@@ -31,11 +31,13 @@ pub(crate) fn publish(context: &Context<'_>) -> Result<Reply, Failure> {
         _ => return Err(Failure::bad_request("properties is to be an object")),
     };
     let properties = amqp_json::read_properties(&properties)?;
-    let payload = fields.required_text("payload")?;
+    let Value::String(payload) = fields.require("payload")? else {
+        return Err(Failure::bad_request("payload_not_string"));
+    };
     let body = match fields.required_text("payload_encoding")?.as_str() {
-        "string" => payload.into_bytes(),
+        "string" => payload.clone().into_bytes(),
         "base64" => STANDARD
-            .decode(&payload)
+            .decode(payload)
             .map_err(|error| Failure::bad_request(format!("payload is no base64: {error}")))?,
         other => {
             let text = format!("payload_encoding is {other:?} and neither string nor base64");
@@ -75,7 +77,7 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
     let vhost = context.vhost_to_change(context.name(0))?;
     let queue = context.name(1);
     if context.directory().queue(vhost, queue).is_none() {
-        return Err(Failure::not_found());
+        return Err(Failure::missing("queue_not_found"));
     }
     let fields = context.fields()?;
     let word = fields.required_text("ackmode")?;

@@ -145,9 +145,8 @@ pub(crate) fn request(user: &str, vhost: &str, fields: &Fields) -> Result<Reques
 fn check_there(context: &Context<'_>) -> Result<(), Failure> {
     let directory = context.directory();
     match (directory.vhost(context.name(0)), directory.user(context.name(1))) {
-        (None, _) => Err(Failure::bad_request("vhost_not_found")),
-        (_, None) => Err(Failure::bad_request("user_not_found")),
-        _ => Ok(()),
+        (Some(_), Some(_)) => Ok(()),
+        _ => Err(Failure::bad_request("vhost_or_user_not_found")),
     }
 }
 

@@ -71,7 +71,7 @@ fn password(context: &Context<'_>, fields: &Fields) -> Result<PasswordHash, Fail
 pub(crate) fn put(context: &Context<'_>) -> Result<Reply, Failure> {
     let name = context.name(0).to_owned();
     let fields = context.fields()?;
-    let words = fields.words("tags")?.ok_or_else(|| Failure::key_missing("tags"))?;
+    let words = fields.words("tags")?.ok_or_else(|| Failure::bad_request("tags_not_present"))?;
     let tags = words.into_iter().filter(|tag| !tag.is_empty()).collect();
     let password = password(context, &fields)?;
     let is_new = context.directory().user(&name).is_none();
