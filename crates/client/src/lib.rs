@@ -363,7 +363,12 @@ impl<S: Read + Write> Client<S> {
         self.input.drain(..std::mem::take(&mut self.taken));
         let kept = self.input.len();
         self.input.resize(kept + READ_BYTES_MAX, 0);
-        let read = self.stream.read(&mut self.input[kept..]);
+        let read = loop {
+            match self.stream.read(&mut self.input[kept..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
         self.input.truncate(kept + *read.as_ref().unwrap_or(&0));
         match read? {
             0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "the broker closed the socket")),

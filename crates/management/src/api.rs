@@ -219,15 +219,22 @@ impl Api {
         reply
     }
 
-    /// Whether the caller's login is right, with the answer that says why not.
+    /// Whether a request would be answered as far as that follows from its path and login: asked before its body is read.
     ///
     /// # Errors
-    /// That answer.
-    pub fn check_login(&self, caller: &Caller) -> Result<(), Reply> {
-        let directory = self.mirror.directory();
-        let now = Instant::now();
-        let login = access::log_in(caller, directory.accounts(), &self.throttle, now);
-        login.and_then(|login| login.check(Right::Member)).map_err(Failure::into_reply)
+    /// The answer that says why not.
+    pub fn check(&self, request: &Request) -> Result<(), Reply> {
+        let check = || {
+            let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
+            let parts = path::parts(path)?;
+            let (entry, _) = table::find(&parts).ok_or_else(Failure::not_found)?;
+            let action = entry.action(&request.method).ok_or_else(Failure::not_found)?;
+            let directory = self.mirror.directory();
+            let (accounts, now) = (directory.accounts(), Instant::now());
+            access::log_in(&request.caller, accounts, &self.throttle, now)?
+                .check(action.right.max(Right::Member))
+        };
+        check().map_err(Failure::into_reply)
     }
 
     /// The answer; `user` is told who asks, once that is known.

@@ -23,12 +23,16 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a body that is read before anybody has logged in.
 const FREE_BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a body that is read for a user at once; larger ones wait for their turn.
+const USER_BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a file of definitions.
 const DEFINITIONS_BYTES_MAX: usize = 200 << 20;
 /// Larger bodies that are read and answered at a time.
 const LARGE_BODIES_MAX: usize = 2;
 /// Answers that are made at a time; others wait.
 const ANSWERS_MAX: usize = 8;
+/// Of requests that handle messages, which may wait for the broker: looks and health checks do not wait for them.
+const MESSAGE_ANSWERS_MAX: usize = 3;
 /// How long a request waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -50,6 +54,7 @@ struct Desk {
     api: Arc<OnceLock<Arc<Api>>>,
     settings: Settings,
     answers: Semaphore,
+    message_answers: Semaphore,
     large_bodies: Semaphore,
 }
 
@@ -67,6 +72,7 @@ pub fn start(
         api,
         settings,
         answers: Semaphore::new(ANSWERS_MAX),
+        message_answers: Semaphore::new(MESSAGE_ANSWERS_MAX),
         large_bodies: Semaphore::new(LARGE_BODIES_MAX),
     };
     let router = Router::new().fallback(handle).with_state(Arc::new(desk));
@@ -133,7 +139,9 @@ impl Desk {
             declared.unwrap_or(0) > 0 || head.headers.contains_key(header::TRANSFER_ENCODING);
         let _large;
         if has_body {
-            let most = match path.starts_with("/api/definitions") {
+            let is_definitions =
+                path == "/api/definitions" || path.starts_with("/api/definitions/");
+            let most = match is_definitions {
                 true => DEFINITIONS_BYTES_MAX,
                 false => self.settings.body_bytes_max,
             };
@@ -142,16 +150,18 @@ impl Desk {
             }
             let is_large = declared.is_none_or(|bytes| bytes > FREE_BODY_BYTES_MAX);
             if is_large {
-                let (api, caller) = (Arc::clone(api), request.caller.clone());
-                let checked = tokio::task::spawn_blocking(move || api.check_login(&caller)).await;
+                let (api, head) = (Arc::clone(api), request.clone());
+                let checked = tokio::task::spawn_blocking(move || api.check(&head)).await;
                 match checked {
                     Ok(Ok(())) => {}
                     Ok(Err(reply)) => return write(reply),
                     Err(_) => return write(broken()),
                 }
-                match turn(&self.large_bodies).await {
-                    Ok(permit) => _large = permit,
-                    Err(reply) => return write(reply),
+                if declared.is_none_or(|bytes| bytes > USER_BODY_BYTES_MAX) {
+                    match turn(&self.large_bodies).await {
+                        Ok(permit) => _large = permit,
+                        Err(reply) => return write(reply),
+                    }
                 }
             }
             match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, most)).await {
@@ -164,7 +174,11 @@ impl Desk {
                 }
             }
         }
-        let _turn = match turn(&self.answers).await {
+        let handles_messages = ["/publish", "/get", "/contents"]
+            .iter()
+            .any(|end| path.trim_end_matches('/').ends_with(end));
+        let places = if handles_messages { &self.message_answers } else { &self.answers };
+        let _turn = match turn(places).await {
             Ok(permit) => permit,
             Err(reply) => return write(reply),
         };

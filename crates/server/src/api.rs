@@ -22,12 +22,32 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a change of the directory may take before whoever asked is told that it is unsure.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes that are on their way to shard 0 at a time.
 const CHANGES_MAX: usize = 1_000;
+
+/// Lines on refused logins that the log gets in a second.
+const REFUSALS_MAX: u32 = 10;
+
+/// How many lines on refused logins there were in this second.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<Option<(Instant, u32)>>);
+
+impl Refusals {
+    /// Whether one more line may be written.
+    fn may_tell(&self) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, count) = match *told {
+            Some((since, count)) if since.elapsed() < Duration::from_secs(1) => (since, count + 1),
+            _ => (Instant::now(), 1),
+        };
+        *told = Some((since, count));
+        count <= REFUSALS_MAX
+    }
+}
 
 /// The broker.
 pub struct RunningBroker {
@@ -51,6 +71,8 @@ pub struct RunningBroker {
     pub stopper: Stopper,
     /// Told when the broker is to stop.
     pub wish: Sender<Wish>,
+    /// Lines on refused logins.
+    pub refusals: Refusals,
     /// What an operator has said.
     pub service: Mutex<Service>,
 }
@@ -179,6 +201,10 @@ impl Running for RunningBroker {
     }
 
     fn note(&self, done: &Done<'_>) {
+        // Whoever guesses passwords does not fill the disk.
+        if matches!(done.status, 401 | 429) && !self.refusals.may_tell() {
+            return;
+        }
         let level = if done.status < 400 { Level::Info } else { Level::Warning };
         let from = done.peer.map_or_else(|| "control socket".to_owned(), |peer| peer.to_string());
         let path = control::without_secrets(done.path);

@@ -11,7 +11,7 @@ mod progress;
 mod reload;
 mod start;
 
-use crate::api::RunningBroker;
+use crate::api::{Refusals, RunningBroker};
 use crate::config::Config;
 use crate::control::ControlServer;
 use crate::data_dir::DataDir;
@@ -123,6 +123,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         identity: running.identity(),
         stopper: running.stopper(),
         wish: wish.clone(),
+        refusals: Refusals::default(),
         service: Mutex::default(),
     };
     let served = Api::start(Arc::new(broker), mirror)

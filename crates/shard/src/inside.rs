@@ -43,7 +43,7 @@ impl Inside {
         self.distributor.give(server, peer, None).map_err(|full| {
             let text =
                 format!("{} connections are open, as many as are allowed", full.connections_max);
-            io::Error::other(text)
+            io::Error::new(io::ErrorKind::ResourceBusy, text)
         })?;
         self.distributor.ring();
         Ok(client)

@@ -28,6 +28,16 @@ pub(crate) struct Got {
     pub(crate) message_count: u32,
     pub(crate) properties: Properties,
     pub(crate) body: Vec<u8>,
+    /// Bytes of the properties as they came.
+    properties_bytes: usize,
+}
+
+impl Got {
+    /// About what it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        // Headers as JSON are larger than on the wire.
+        self.body.len() + 4 * self.properties_bytes
+    }
 }
 
 /// What becomes of a published message.
@@ -49,6 +59,8 @@ enum Step<T> {
     Done(T),
     /// The broker closed the channel.
     Refused(u16, String),
+    /// Publishers are held back.
+    Blocked,
 }
 
 impl Session {
@@ -104,12 +116,16 @@ impl Session {
                 ClientEvent::Method { method: Method::ChannelClose(close), .. } => {
                     Some(Step::Refused(close.reply_code, close.reply_text.to_owned()))
                 }
+                ClientEvent::Blocked(_) => Some(Step::Blocked),
                 event => look(event).map(Step::Done),
             })
         });
         match step {
             Ok(Step::Done(found)) => Ok(found),
             Ok(Step::Refused(code, text)) => Err(refused(code, &text)),
+            Ok(Step::Blocked) => Err(Failure::unavailable(
+                "publishers are held back, memory or disk is short: the message may or may not be taken",
+            )),
             Err(error) => Err(failure(&error)),
         }
     }
@@ -165,6 +181,7 @@ impl Session {
                     message_count: ok.message_count,
                     properties: Properties::decode(properties).unwrap_or_default(),
                     body: body.to_vec(),
+                    properties_bytes: properties.len(),
                 }))
             }
             _ => None,

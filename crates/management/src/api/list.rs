@@ -10,6 +10,8 @@ use std::cmp::Ordering;
 /// Items on a page unless said otherwise, and at most.
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 500;
+/// Columns that are picked at most; further ones are left out.
+const COLUMNS_MAX: usize = 200;
 /// Characters of a pattern at most, and bytes of what it is compiled to.
 const PATTERN_CHARS_MAX: usize = 1024;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
@@ -161,12 +163,12 @@ impl Context<'_> {
         let Some(columns) = self.query.get("columns").filter(|columns| !columns.is_empty()) else {
             return;
         };
-        let columns: Vec<&str> = columns.split(',').collect();
+        let columns = columns.split(',').take(COLUMNS_MAX);
+        let columns: Vec<Vec<&str>> = columns.map(|column| column.split('.').collect()).collect();
         for row in rows {
             let mut picked = Map::new();
-            for column in &columns {
-                let keys: Vec<&str> = column.split('.').collect();
-                copy(row, &keys, &mut picked);
+            for keys in &columns {
+                copy(row, keys, &mut picked);
             }
             *row = Value::Object(picked);
         }

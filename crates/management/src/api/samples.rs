@@ -29,6 +29,8 @@ const USE_TIMEOUT: Duration = Duration::from_secs(600);
 const QUEUE_USE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Queues that are sampled at most.
 const QUEUES_MAX: usize = 1_000;
+/// The longest history that a request may ask for, in seconds.
+const AGE_MAX: u64 = 10 * 365 * 86_400;
 /// Samples that one request may ask for.
 const SAMPLES_MAX: u64 = 500;
 
@@ -191,7 +193,12 @@ impl Range {
         let part = |end: &str| context.query.get(&format!("{name}_{end}"));
         let (Some(age), Some(increment)) = (part("age"), part("incr")) else { return Ok(None) };
         match (age.parse(), increment.parse()) {
-            (Ok(age), Ok(increment)) if increment > 0 && age / increment <= SAMPLES_MAX => {
+            (Ok(age), Ok(increment))
+                if increment > 0
+                    && age <= AGE_MAX
+                    && increment <= AGE_MAX
+                    && age / increment <= SAMPLES_MAX =>
+            {
                 Ok(Some(Range { age, increment }))
             }
             _ => Err(Failure::new(

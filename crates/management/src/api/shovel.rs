@@ -28,8 +28,29 @@ pub(crate) const COMPONENT: &str = "shovel";
 const SHOVELS_MAX: usize = 256;
 /// How soon it is looked again whether there are others, when nobody says so.
 const LOOK: Duration = Duration::from_secs(5);
+/// The same while one is to take the place of another that has not ended.
+const LOOK_AT_ENDS: Duration = Duration::from_millis(100);
 /// How long one rests before it tries again, unless it says so.
 const RECONNECT_DELAY: Duration = Duration::from_secs(5);
+
+/// Whether a shovel may be set as a value says, and in which virtual hosts of this broker it would handle messages, if it
+/// is one of `own`.
+///
+/// # Errors
+/// In words, where it would lose messages.
+pub(crate) fn check(value: &str, own: &str) -> Result<Vec<String>, String> {
+    let Ok(definition) = Definition::read(value) else {
+        // It is kept, and says why it does not run.
+        return Ok(Vec::new());
+    };
+    if definition.would_lose() {
+        return Err(
+            "delete-after with ack-mode no-ack would take messages that are not carried".to_owned()
+        );
+    }
+    let uris = definition.source.uris.iter().chain(&definition.destination.uris);
+    Ok(uris.filter_map(|uri| stream::vhost_inside(uri, own)).collect())
+}
 
 /// A shovel by virtual host and name.
 type Key = (String, String);
@@ -73,11 +94,21 @@ struct Started {
     value: String,
     stop: Arc<AtomicBool>,
     status: Arc<Mutex<Status>>,
+    /// As long as its thread runs somebody else holds it, too.
+    thread: Arc<()>,
+}
+
+impl Started {
+    fn has_thread(&self) -> bool {
+        Arc::strong_count(&self.thread) > 1
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     shovels: BTreeMap<Key, Started>,
+    /// Those that were told to stop and whose threads may run yet: nobody takes their place before.
+    ending: Vec<(Key, Started)>,
     /// Those that are to be started anew.
     restarts: Vec<Key>,
     is_changed: bool,
@@ -109,7 +140,8 @@ impl Shovels {
                 own.follow(&broker, &mirror);
                 let mut state = locked(&own.state);
                 if !state.is_changed {
-                    let waited = own.changed.wait_timeout(state, LOOK);
+                    let look = if state.ending.is_empty() { LOOK } else { LOOK_AT_ENDS };
+                    let waited = own.changed.wait_timeout(state, look);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
                 state.is_changed = false;
@@ -152,28 +184,40 @@ impl Shovels {
         };
         let mut state = locked(&self.state);
         let restarts = std::mem::take(&mut state.restarts);
-        state.shovels.retain(|key, started| {
-            let stays = wanted.get(key) == Some(&started.value) && !restarts.contains(key);
-            if !stays {
+        let all = std::mem::take(&mut state.shovels);
+        for (key, started) in all {
+            if wanted.get(&key) == Some(&started.value) && !restarts.contains(&key) {
+                state.shovels.insert(key, started);
+            } else {
                 started.stop.store(true, Ordering::Relaxed);
+                state.ending.push((key, started));
             }
-            stays
-        });
+        }
+        state.ending.retain(|(_, started)| started.has_thread());
+        let mut threads = state.ending.len();
+        threads += state.shovels.values().filter(|started| started.has_thread()).count();
         for (key, value) in wanted {
-            if state.shovels.contains_key(&key) {
+            let is_ending = state.ending.iter().any(|(ending, _)| *ending == key);
+            if is_ending || state.shovels.contains_key(&key) {
                 continue;
             }
-            let started = Started {
+            let mut started = Started {
                 value: value.clone(),
                 stop: Arc::default(),
                 status: Arc::new(Mutex::new(Status::new())),
+                thread: Arc::default(),
             };
-            let refused = match state.shovels.len() < SHOVELS_MAX {
+            let refused = match threads < SHOVELS_MAX {
                 true => run(&key, &value, &started, broker).err(),
-                false => Some(format!("{SHOVELS_MAX} shovels run, as many as may")),
+                false => {
+                    // So that it is tried again.
+                    started.value.clear();
+                    Some(format!("{SHOVELS_MAX} shovels run, as many as may"))
+                }
             };
-            if let Some(reason) = refused {
-                locked(&started.status).enter("terminated", Some(reason));
+            match refused {
+                Some(reason) => locked(&started.status).enter("terminated", Some(reason)),
+                None => threads += 1,
             }
             state.shovels.insert(key, started);
         }
@@ -220,9 +264,16 @@ fn run(
     broker: &Arc<dyn Running>,
 ) -> Result<(), String> {
     let definition = Definition::read(value)?;
+    if definition.would_lose() {
+        return Err(
+            "delete-after with ack-mode no-ack would take messages that are not carried".to_owned()
+        );
+    }
     let (stop, status) = (Arc::clone(&started.stop), Arc::clone(&started.status));
+    let thread = Arc::clone(&started.thread);
     let (vhost, name, broker) = (vhost.clone(), name.clone(), Arc::clone(broker));
     let body = move || {
+        let _thread = thread;
         let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         crate::machine::lower_priority();
         let delay = definition.reconnect_delay.unwrap_or(RECONNECT_DELAY);

@@ -202,7 +202,7 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "health/checks/quorum-queues-without-elected-leaders/vhost/{v}/pattern/{p}", actions: &[get(Member, health::ok)] },
     Entry { pattern: "health/checks/metadata-store/initialized", actions: &[get(Member, health::ok)] },
     Entry { pattern: "health/checks/metadata-store/initialized/with-data", actions: &[get(Member, health::ok)] },
-    Entry { pattern: "health/checks/is-in-service", actions: &[get(Member, health::ok)] },
+    Entry { pattern: "health/checks/is-in-service", actions: &[get(Member, health::service)] },
     Entry { pattern: "health/checks/below-node-connection-limit", actions: &[get(Member, health::connections)] },
     Entry { pattern: "health/checks/ready-to-serve-clients", actions: &[get(Member, health::connections)] },
     Entry { pattern: "health/checks/reached-target-cluster-size", actions: &[get(Member, health::ok)] },

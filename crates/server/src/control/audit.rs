@@ -46,7 +46,7 @@ fn arguments(request: &Value) -> String {
     let shown = entries.iter().filter(|(key, _)| shown(key));
     let words: Vec<String> = shown
         .map(|(key, value)| match value.as_str() {
-            Some(path) if key == "path" => format!("path={:?}", shortened(&without_secrets(path))),
+            Some(path) if key == "path" => format!("path={:?}", without_secrets(path)),
             Some(text) => format!("{}={:?}", shortened(key), shortened(text)),
             None => format!("{}={}", shortened(key), shortened(&value.to_string())),
         })
@@ -54,14 +54,15 @@ fn arguments(request: &Value) -> String {
     words.join(" ")
 }
 
-/// A path of the management API without what nobody is to read: one of them has a password in it.
+/// A path of the management API as the log has it: short, and without what stands behind `auth`, where a password may be.
 #[must_use]
 pub fn without_secrets(path: &str) -> String {
-    const HASHING: &str = "/auth/hash_password/";
-    match path.find(HASHING) {
-        Some(at) => format!("{}…", &path[..at + HASHING.len()]),
-        None => path.to_owned(),
-    }
+    const SECRET: &str = "/auth/";
+    let path = match path.to_ascii_lowercase().find(SECRET) {
+        Some(at) => &path[..at + SECRET.len()],
+        None => path,
+    };
+    shortened(path)
 }
 
 fn shortened(text: &str) -> String {

@@ -174,12 +174,22 @@ fn accept(
         let (counter, token) = (counter.clone(), tokens.clone());
         let spawned =
             std::thread::Builder::new().name("control-peer".to_owned()).spawn(move || {
+                // Given back however it ends.
+                let _token = Token(token);
                 serve(&stream, &counter);
-                let _ = token.try_send(());
             });
         if spawned.is_err() {
             let _ = tokens.try_send(());
         }
+    }
+}
+
+/// A connection that may be served; another one may be when it is dropped.
+struct Token(SyncSender<()>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let _ = self.0.try_send(());
     }
 }
 

@@ -73,7 +73,11 @@ fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> 
         let found = ask(context, ShardId(shard), None)?;
         rows.extend(found.iter().filter_map(|found| row(context, &connections, found)));
     }
+    let (sees_all, name) = (context.login.is_monitor(), context.login.name());
     rows.retain(|row| {
+        if !sees_all && row["channel_details"]["user"] != name {
+            return false;
+        }
         let vhost = row["queue"]["vhost"].as_str().unwrap_or_default();
         visible.iter().any(|name| name == vhost)
     });

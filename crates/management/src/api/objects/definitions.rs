@@ -78,11 +78,14 @@ fn objects(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Objec
         found.is_some_and(|info| info.durable && info.exclusive().is_none() && !info.server_named)
     };
     let bindings = directory.bindings(vhost.id).filter(|info| {
+        let is_told = |name: &str| {
+            directory.exchange(vhost.id, name).is_some_and(|exchange| !exchange.internal)
+        };
         let leads_on = match info.destination {
             DestinationRef::Queue(name) => is_kept(name),
-            DestinationRef::Exchange(_) => true,
+            DestinationRef::Exchange(name) => is_told(name),
         };
-        !info.source.is_empty() && leads_on
+        !info.source.is_empty() && is_told(info.source) && leads_on
     });
     Objects {
         exchanges: exchanges

@@ -132,8 +132,21 @@ pub(crate) fn certificates(context: &Context<'_>) -> Result<Reply, Failure> {
     Ok(failed(json!({ "expired": rows }), "Certificates expiring"))
 }
 
+/// `GET /health/checks/is-in-service`
+pub(crate) fn service(context: &Context<'_>) -> Result<Reply, Failure> {
+    let service = context.api.broker.service();
+    match service.accepts && !service.is_drained {
+        true => ok(context),
+        false => Ok(failed(json!({}), "the broker was taken out of service by an operator")),
+    }
+}
+
 /// Whether one more connection is taken.
 pub(crate) fn connections(context: &Context<'_>) -> Result<Reply, Failure> {
+    let service = service(context)?;
+    if service.status != 200 {
+        return Ok(service);
+    }
     let snapshot = context.api.broker.snapshot().map_err(Failure::unavailable)?;
     let (count, limit) = (snapshot.held(|h| h.connections), context.api.broker.connections_max());
     let body = json!({"connections": count, "limit": limit});

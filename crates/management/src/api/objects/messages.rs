@@ -9,9 +9,17 @@ use super::super::request::Reply;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// Bytes of messages that one answer has at most.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// Messages that one answer has at most; who wants more asks again.
+const ROWS_MAX: usize = 10_000;
+/// What a row takes beside the message, in bytes.
+const ROW_BYTES: usize = 1_024;
+/// How long messages are taken for one answer.
+const GET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `POST /exchanges/{v}/{x}/publish`
 pub(crate) fn publish(context: &Context<'_>) -> Result<Reply, Failure> {
@@ -96,9 +104,11 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
     let truncate = fields.integer("truncate")?.and_then(|bytes| usize::try_from(bytes).ok());
     let mut session = Session::open(context, context.name(0))?;
     let (mut rows, mut bytes) = (Vec::new(), 0_usize);
-    while i64::try_from(rows.len()).is_ok_and(|taken| taken < count) && bytes < ANSWER_BYTES_MAX {
+    let count = usize::try_from(count).unwrap_or(0).min(ROWS_MAX);
+    let begun = Instant::now();
+    while rows.len() < count && bytes < ANSWER_BYTES_MAX && begun.elapsed() < GET_TIMEOUT {
         let Some(got) = session.get(queue, mode.no_ack)? else { break };
-        bytes += got.body.len();
+        bytes += ROW_BYTES + got.bytes();
         rows.push(row(&got, &encoding, truncate));
     }
     if !mode.no_ack && !rows.is_empty() {

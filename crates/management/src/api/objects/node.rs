@@ -132,7 +132,7 @@ pub(crate) fn row(context: &Context<'_>, snapshot: &Snapshot) -> Value {
         "disk_free_limit": node.disk_free_bytes_min,
         "disk_free_alarm": snapshot.disk_alarm(),
         "rates_mode": "basic",
-        "being_drained": false,
+        "being_drained": context.api.broker.service().is_drained,
         "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus", "rabbitmq_shovel", "rabbitmq_shovel_management", "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange"],
         "applications": [
             {"name": "rabbit", "description": node.told_product, "version": node.told_version},
@@ -179,7 +179,7 @@ fn add_counted(snapshot: &Snapshot, row: &mut Map<String, Value>) {
         snapshot.shards.iter().map(|shard| part(&shard.figures.logs)).sum()
     };
     let counted = [
-        ("io_read_count", logs(|l| l.failed_reads)),
+        ("io_read_count", 0),
         ("io_read_bytes", logs(|l| l.read_bytes)),
         ("io_write_count", logs(|l| l.syncs)),
         ("io_write_bytes", logs(|l| l.log_bytes)),

@@ -4,6 +4,7 @@ use super::super::access::Right;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use super::super::shovel::{COMPONENT, check};
 use super::policies;
 use crate::definitions::{LIMITS, OPERATOR_POLICY, parameter_request, vhost_limits_value};
 use crate::definitions::{global_parameter_value, operator_policy_parameter, parameter_value};
@@ -67,6 +68,21 @@ fn find(context: &Context<'_>) -> Option<Value> {
     rows.find(|row| row["component"] == context.name(0) && row["name"] == context.name(2))
 }
 
+/// Whether there is the parameter of the path.
+fn is_there(context: &Context<'_>) -> bool {
+    let directory = context.directory();
+    let (component, name) = (context.name(0), context.name(2));
+    let Some(vhost) = directory.vhost(context.name(1)) else { return false };
+    match component {
+        OPERATOR_POLICY => directory.policy(vhost, PolicyScope::Operator, name).is_some(),
+        LIMITS => {
+            let limits = directory.vhost_info(vhost).map(|info| info.limits);
+            limits.is_some_and(|limits| limits != VhostLimits::default())
+        }
+        _ => directory.parameter(vhost, component, name).is_some(),
+    }
+}
+
 /// `GET /parameters/{c}/{v}/{n}`
 pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
     {
@@ -91,7 +107,14 @@ pub(crate) fn set(context: &Context<'_>) -> Result<Reply, Failure> {
         }
         value => value.clone(),
     };
-    let is_new = find(context).is_none();
+    if component == COMPONENT {
+        let refused = |text| Failure::bad_request(format!("Validation failed\n\n{text}\n"));
+        // It handles messages there in the name of the broker.
+        for inside in check(&value.to_string(), context.name(1)).map_err(refused)? {
+            context.vhost_to_change(&inside)?;
+        }
+    }
+    let is_new = !is_there(context);
     let request = parameter_request(vhost.into(), component.to_owned(), name.to_owned(), value)
         .map_err(|error| Failure::bad_request(error.to_string()))?;
     let pending = policies::change(context, request)?;
@@ -110,7 +133,9 @@ pub(crate) fn clear(context: &Context<'_>) -> Result<Reply, Failure> {
         }
         LIMITS => {
             context.login.check(Right::Administrator)?;
-            find(context).ok_or_else(Failure::not_found)?;
+            if !is_there(context) {
+                return Err(Failure::not_found());
+            }
             let limits = VhostLimits::default();
             Request::SetVhostLimits { vhost: vhost.into(), limits }
         }

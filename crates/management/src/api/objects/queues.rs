@@ -92,8 +92,8 @@ impl Context<'_> {
             });
             for (row, (id, details)) in rows.iter_mut().zip(details) {
                 let Some(row) = row else { continue };
-                // One that has just been made, or moves, tells its figures next time.
-                let figures = figures.get(&id).copied().unwrap_or_default();
+                // One that has just been made, or moves, tells its figures next time: a 0 would be taken for one.
+                let Some(figures) = figures.get(&id).copied() else { continue };
                 match has_figures {
                     true => add_figures(row, &figures, details, is_single),
                     false => add_totals(row, &figures),

@@ -76,11 +76,16 @@ pub(crate) fn put(context: &Context<'_>) -> Result<Reply, Failure> {
     let password = password(context, &fields)?;
     let is_new = context.directory().user(&name).is_none();
     let permissions = fields.get("permissions").and_then(Value::as_object);
+    let vhosts: Vec<String> =
+        permissions.into_iter().flatten().map(|(vhost, _)| vhost.clone()).collect();
     let permissions: Vec<Request> = permissions
         .into_iter()
         .flatten()
         .map(|(vhost, rights)| super::permissions::request(&name, vhost, &Fields::of(rights)))
         .collect::<Result<_, _>>()?;
+    if let Some(missing) = vhosts.iter().find(|vhost| context.directory().vhost(vhost).is_none()) {
+        return Err(Failure::bad_request(format!("there is no vhost '{missing}'")));
+    }
     context.administer(Request::PutUser { name, password, tags })?;
     for request in permissions {
         context.administer(request)?;

@@ -57,8 +57,8 @@ impl Course<'_> {
     /// Why it does not go on.
     pub(super) fn run(&self, stop: &AtomicBool, status: &Mutex<Status>) -> Result<End, String> {
         let definition = self.definition;
-        let mut source = self.connect(&definition.source)?;
-        let mut destination = self.connect(&definition.destination)?;
+        let mut source = self.connect(&definition.source, stop)?;
+        let mut destination = self.connect(&definition.destination, stop)?;
         let queue = self.prepare(&mut source, &definition.source)?;
         self.prepare(&mut destination, &definition.destination)?;
         let mut left = match definition.delete_after {
@@ -147,9 +147,12 @@ impl Course<'_> {
     }
 
     /// Connects to the first of an end's brokers that can be reached.
-    fn connect(&self, side: &Side) -> Result<Client<Stream>, String> {
+    fn connect(&self, side: &Side, stop: &AtomicBool) -> Result<Client<Stream>, String> {
         let mut last = "no address is given".to_owned();
         for uri in &side.uris {
+            if stop.load(Ordering::Relaxed) {
+                return Err("it is to stop".to_owned());
+            }
             match stream::open(uri, self.vhost, "shovel", self.broker) {
                 Ok(client) => return Ok(client),
                 Err(error) => last = format!("{}: {error}", without_password(uri)),
@@ -230,13 +233,14 @@ impl Course<'_> {
         };
         let frame_max = to.frame_max();
         let properties = self.properties(message)?;
+        let mandatory = side.queue.is_some();
         encode_publish(
             to.output(),
             CHANNEL,
             frame_max,
             exchange,
             key,
-            false,
+            mandatory,
             &properties,
             &message.body,
         );
@@ -385,6 +389,9 @@ fn wait_for_confirms(destination: &mut Client<Stream>, numbers: Range<u64>) -> R
             }
             ClientEvent::Method { method: Method::BasicNack(_), .. } => {
                 Err(io::Error::other("the destination does not take a message"))
+            }
+            ClientEvent::Content { method: Method::BasicReturn(_), .. } => {
+                Err(io::Error::other("the destination's queue is gone"))
             }
             ClientEvent::Method { method, .. } => ended(&method).map_or(Ok(()), Err),
             _ => Ok(()),

@@ -107,7 +107,9 @@ impl Definition {
                 .and_then(|count| u16::try_from(count).ok())
                 .filter(|count| *count > 0)
                 .unwrap_or(1_000),
-            reconnect_delay: number(&value["reconnect-delay"]).map(Duration::from_secs),
+            // Not at once: it would do nothing else.
+            reconnect_delay: number(&value["reconnect-delay"])
+                .map(|seconds| Duration::from_secs(seconds.max(1))),
             properties: either("dest-publish-properties", "publish-properties")
                 .as_object()
                 .cloned()
@@ -116,6 +118,11 @@ impl Definition {
             adds_timestamp_header: either("dest-add-timestamp-header", "add-timestamp-header")
                 == true,
         })
+    }
+
+    /// Whether it would take messages that it does not carry: the source sends more than are wanted, and keeps none.
+    pub(super) fn would_lose(&self) -> bool {
+        self.ack_mode == AckMode::None && self.delete_after != DeleteAfter::Never
     }
 
     /// Adds what a status shows of it; no passwords.

@@ -5,13 +5,16 @@ use super::super::path;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::table::Table;
 use lepus_client::Client;
+use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// How long a connection may take to be made, and an answer to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before the system asks whether the other end is there.
+const IDLE: Duration = Duration::from_secs(15);
 /// How long a read waits before it is looked whether the shovel is to stop.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
 
@@ -99,6 +102,12 @@ impl Address {
     }
 }
 
+/// The virtual host that an address means where it means this broker; `own` is the shovel's.
+pub(super) fn vhost_inside(uri: &str, own: &str) -> Option<String> {
+    let address = Address::read(uri).ok().filter(|address| address.host.is_none())?;
+    Some(address.vhost.unwrap_or_else(|| own.to_owned()))
+}
+
 /// A connection of a shovel.
 pub(super) fn open(
     uri: &str,
@@ -135,6 +144,12 @@ pub(super) fn open(
             let stream = found.into_iter().find_map(connect);
             let stream = stream.ok_or_else(|| format!("{host}:{port} does not answer"))?;
             stream.set_nodelay(true).map_err(failed)?;
+            // A host that is gone says nothing.
+            let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(IDLE / 3);
+            let socket = SockRef::from(&stream);
+            socket.set_tcp_keepalive(&keepalive).map_err(failed)?;
+            #[cfg(target_os = "linux")]
+            socket.set_tcp_user_timeout(Some(IDLE * 2)).map_err(failed)?;
             stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
             let (user, password) =
                 address.login.unwrap_or_else(|| ("guest".to_owned(), "guest".to_owned()));
