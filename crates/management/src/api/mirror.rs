@@ -145,7 +145,8 @@ mod tests {
     fn many_changes_do_not_wait_for_somebody_to_look() {
         let mirror = Mirror::start(Directory::new(HashState::new(1), 1)).unwrap();
         let change = Arc::new(Change::IdsUsed { vhosts: 1, queues: 1 });
-        for _ in 0..WAITING_MAX {
+        // The thread may take some as it starts, and is then not woken before as many wait again.
+        for _ in 0..2 * WAITING_MAX {
             mirror.follow(&change);
         }
         while mirror.directory().version() < WAITING_MAX as u64 {
