@@ -505,3 +505,69 @@ fn a_rate_is_there_while_messages_come_and_gone_afterwards() {
     wait_for_rate(&guest, "busy", |rate| rate > 0.0, || guest.publish("busy", "x"));
     wait_for_rate(&guest, "busy", |rate| rate == 0.0, || ());
 }
+
+#[test]
+fn a_shovel_goes_no_further_than_who_sets_it() {
+    let (_scratch, program) = started("api-shovel-rights");
+    let guest = User::guest(&program);
+    guest.put("/vhosts/mine", Value::Null);
+    guest.put("/vhosts/secret", Value::Null);
+    guest.put("/users/pm", json!({"password": "p", "tags": "policymaker"}));
+    guest.put("/permissions/mine/pm", json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    let maker = User::new(program.management, "pm:p");
+    let shovel = |source: &str, more: Value| {
+        let mut value = json!({
+            "src-uri": source, "src-queue": "from", "dest-uri": "amqp://", "dest-queue": "to",
+        });
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        maker.code("PUT", "/parameters/shovel/mine/s", &json!({ "value": value }))
+    };
+    assert_eq!(shovel("amqp:///secret", json!({})).0, 401);
+    assert_eq!(shovel("amqp:///missing", json!({})).0, 404);
+    let (code, reason) = shovel("amqp://", json!({"ack-mode": "no-ack", "src-delete-after": 5}));
+    assert!(code == 400 && reason.contains("would take messages"), "{code} {reason}");
+    assert_eq!(shovel("amqp:///mine", json!({})).0, 201);
+    // What is gone at its destination stays at its source.
+    let running = |state: &str| {
+        loop {
+            let row = guest.get("/shovels/vhost/mine/s");
+            if row["state"] == state {
+                return row;
+            }
+            std::thread::yield_now();
+        }
+    };
+    running("running");
+    assert_eq!(guest.delete("/queues/mine/to"), 204);
+    let body = json!({
+        "routing_key": "from", "properties": {}, "payload": "x", "payload_encoding": "string",
+    });
+    let path = "/exchanges/mine/amq.default/publish";
+    assert_eq!(guest.send("POST", path, "", &body.to_string()).status, 200);
+    let row = running("terminated");
+    assert_eq!(row["reason"], "the destination's queue is gone");
+    assert_eq!(guest.delete("/parameters/shovel/mine/s"), 204);
+    while guest.get("/queues/mine/from")["messages_ready"] != 1 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn members_see_their_own() {
+    let (_scratch, program) = started("api-members");
+    let guest = User::guest(&program);
+    guest.put("/users/m", json!({"password": "p", "tags": "management"}));
+    guest.put("/permissions/%2F/m", json!({"configure": "", "write": "", "read": ".*"}));
+    guest.put("/queues/%2F/q", json!({"durable": true}));
+    let member = User::new(program.management, "m:p");
+    let overview = member.get("/overview");
+    assert_eq!(overview.get("message_stats"), None);
+    assert_eq!(overview["object_totals"]["queues"], 1);
+    assert!(guest.get("/overview")["message_stats"].is_object());
+    let far = "lengths_age=18446744073709551615&lengths_incr=18446744073709551615";
+    assert_eq!(member.code("GET", &format!("/queues?{far}"), &Value::Null).0, 400);
+    let body = json!({"ackmode": "ack_requeue_true", "count": 1_000_000_000, "encoding": "auto"});
+    let answer = member.send("POST", "/queues/%2F/q/get", "", &body.to_string());
+    assert_eq!((answer.status, answer.body), (200, json!([])));
+    assert_eq!(member.delete("/queues/%2F/q/contents"), 204);
+}

@@ -85,6 +85,19 @@ pub(crate) fn overview(context: &Context<'_>) -> Result<Reply, Failure> {
         }));
         overview.extend(more);
     }
+    if !context.login.is_monitor() {
+        // What others do is not told, but what there is where the user may enter.
+        for key in ["message_stats", "churn_rates", "queue_totals"] {
+            overview.remove(key);
+        }
+        let directory = context.directory();
+        let vhosts = context.vhosts(&directory, None)?;
+        let queues: u64 = vhosts.iter().map(|vhost| directory.queue_count(vhost.id)).sum();
+        let exchanges: usize =
+            vhosts.iter().map(|vhost| directory.exchanges(Some(vhost.id)).len()).sum();
+        let totals = json!({"queues": queues, "exchanges": exchanges});
+        overview.insert("object_totals".to_owned(), totals);
+    }
     Ok(context.object(Value::Object(overview)))
 }
 
