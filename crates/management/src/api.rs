@@ -21,6 +21,7 @@ mod shovel;
 mod table;
 
 pub use mirror::Mirror;
+pub(crate) use path::Parameters;
 pub use request::{Caller, Reply, Request};
 
 use crate::snapshot::{Node, Snapshot};
@@ -31,7 +32,6 @@ use lepus_base::ShardId;
 use lepus_broker::directory;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
-use path::Parameters;
 use samples::Samples;
 use shovel::Shovels;
 use std::fmt;

@@ -73,6 +73,16 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
+    /// Bytes of what there is.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Takes what there is out, so that a long page can be made in parts.
+    pub(crate) fn take(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
     /// The page.
     #[must_use]
     pub fn into_text(self) -> String {

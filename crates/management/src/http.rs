@@ -9,6 +9,7 @@
 use crate::exposition::CONTENT_TYPE;
 use crate::machine;
 use crate::metrics;
+use crate::metrics::objects::Objects;
 use crate::snapshot::Snapshot;
 use axum::Router;
 use axum::body::Bytes;
@@ -29,8 +30,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
+mod objects;
 mod shared;
 
 /// Connections at the same time; for a further one, one without a request gives way.
@@ -68,6 +70,14 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// Why they are not; while the broker starts, how far it is.
     fn ready(&self) -> Result<(), String>;
+
+    /// The way to figures of queues, connections and channels one by one. Called on the listener's thread as well.
+    ///
+    /// # Errors
+    /// Why there is none; while the broker starts, how far it is.
+    fn objects(&self) -> Result<Objects, String> {
+        Err("figures are not told one by one here".to_owned())
+    }
 }
 
 /// Binds a listener on exactly this address; an IPv6 wildcard serves IPv6 alone.
@@ -138,6 +148,8 @@ struct Desk {
     /// The page of figures.
     page: Shared<Result<Bytes, String>>,
     health: Shared<Result<String, String>>,
+    /// Turns for pages of figures one by one.
+    turns: Arc<Semaphore>,
 }
 
 /// The paths and what answers them.
@@ -147,16 +159,19 @@ fn router(source: Arc<dyn Source>) -> std::io::Result<Router> {
         told.collect().map(|snapshot| Bytes::from(metrics::encode(&snapshot)))
     })?;
     let health = Shared::start("health", move || lives.health())?;
+    let turns = Arc::new(Semaphore::new(objects::PAGES_MAX));
     Ok(Router::new()
         .route("/metrics", get(metrics_page))
+        .route("/metrics/per-object", get(objects::per_object))
+        .route("/metrics/detailed", get(objects::detailed))
         .route("/health", get(health_page))
         .route("/ready", get(ready))
         .route("/", get(index))
-        .with_state(Arc::new(Desk { source, page, health })))
+        .with_state(Arc::new(Desk { source, page, health, turns })))
 }
 
 async fn index() -> &'static str {
-    "lepus: /metrics (Prometheus), /health, /ready\n"
+    "lepus: /metrics, /metrics/per-object, /metrics/detailed (Prometheus), /health, /ready\n"
 }
 
 async fn metrics_page(State(desk): State<Arc<Desk>>) -> Response {

@@ -1,7 +1,9 @@
 //! The broker's figures as metrics: RabbitMQ's names, so that its dashboards and alerts go on
 //! working, and `lepus_…` for what only lepus has.
 
+mod erlang;
 mod logs;
+pub mod objects;
 
 use crate::exposition::{Exposition, Kind};
 use crate::snapshot::{LoopFigures, Shard, Snapshot, Waiting};
@@ -92,22 +94,52 @@ const SHARD_TOTALS: &[Row<LoopFigures>] = &[
     ("mail_sent", "Batches of mail to other shards.", |t| t.mail_out),
 ];
 
+/// Of all queues together; told of each for itself elsewhere under the same names.
+const QUEUES: &[Row<Holdings>] = &[
+    ("rabbitmq_queue_consumers", "Consumers of queues.", |h| h.consumers),
+    ("rabbitmq_queue_messages_ready", "Messages ready to be delivered.", |h| h.ready),
+    ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged.", |h| h.unacked),
+    ("rabbitmq_queue_messages", "Messages in queues, ready and unacknowledged.", |h| {
+        h.ready + h.unacked
+    }),
+];
+
 /// The whole page.
 #[must_use]
 pub fn encode(snapshot: &Snapshot) -> String {
     let mut page = Exposition::new();
-    identity(snapshot, &mut page);
-    holdings(snapshot, &mut page);
-    waiting(snapshot, &mut page);
-    totals(snapshot, &mut page);
-    sizes(snapshot, &mut page);
-    own(snapshot, &mut page);
-    logs::write(snapshot, &mut page);
-    shards(snapshot, &mut page);
+    identity(snapshot, "aggregated", &mut page);
+    write(snapshot, &mut page);
+    for (name, help, part) in QUEUES {
+        page.single(name, Kind::Gauge, help, snapshot.held(*part));
+    }
     page.into_text()
 }
 
-fn identity(snapshot: &Snapshot, page: &mut Exposition) {
+/// The page without what is told of every queue for itself.
+fn beside_objects(snapshot: &Snapshot, page: &mut Exposition) {
+    identity(snapshot, "per-object", page);
+    write(snapshot, page);
+}
+
+fn write(snapshot: &Snapshot, page: &mut Exposition) {
+    page.single(
+        "rabbitmq_erlang_uptime_seconds",
+        Kind::Gauge,
+        "Seconds since the start.",
+        snapshot.uptime_seconds,
+    );
+    holdings(snapshot, page);
+    waiting(snapshot, page);
+    totals(snapshot, page);
+    sizes(snapshot, page);
+    own(snapshot, page);
+    logs::write(snapshot, page);
+    shards(snapshot, page);
+    erlang::write(snapshot, page);
+}
+
+fn identity(snapshot: &Snapshot, endpoint: &str, page: &mut Exposition) {
     let node = &snapshot.node;
     page.family("rabbitmq_identity_info", Kind::Gauge, "Who this node is.");
     page.sample(
@@ -116,7 +148,7 @@ fn identity(snapshot: &Snapshot, page: &mut Exposition) {
             ("rabbitmq_node", &node.name),
             ("rabbitmq_cluster", &node.cluster),
             ("rabbitmq_cluster_permanent_id", &node.cluster),
-            ("rabbitmq_endpoint", "aggregated"),
+            ("rabbitmq_endpoint", endpoint),
         ],
         1,
     );
@@ -133,12 +165,6 @@ fn identity(snapshot: &Snapshot, page: &mut Exposition) {
     );
     page.family("lepus_build_info", Kind::Gauge, "The version of lepus.");
     page.sample("lepus_build_info", &[("version", &node.version)], 1);
-    page.single(
-        "rabbitmq_erlang_uptime_seconds",
-        Kind::Gauge,
-        "Seconds since the start.",
-        snapshot.uptime_seconds,
-    );
 }
 
 fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
@@ -147,14 +173,6 @@ fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
         ("rabbitmq_channels", "Open channels.", |h| h.channels),
         ("rabbitmq_consumers", "Consumers.", |h| h.consumers),
         ("rabbitmq_queues", "Queues.", |h| h.queues),
-        ("rabbitmq_queue_consumers", "Consumers of queues.", |h| h.consumers),
-        ("rabbitmq_queue_messages_ready", "Messages ready to be delivered.", |h| h.ready),
-        ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged.", |h| {
-            h.unacked
-        }),
-        ("rabbitmq_queue_messages", "Messages in queues, ready and unacknowledged.", |h| {
-            h.ready + h.unacked
-        }),
         ("lepus_messages_delayed", "Messages that delayed exchanges hold back.", |h| h.delayed),
         (
             "lepus_memory_used_bytes",

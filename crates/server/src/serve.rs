@@ -22,8 +22,9 @@ use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::topology::Standpoint;
 use entrance::Entrance;
-use lepus_management::api::{Api, Listener};
+use lepus_management::api::{Api, Listener, Running};
 use lepus_management::http;
+use lepus_management::metrics::objects::Objects;
 use lepus_shard::{Clock, Transport};
 use lifecycle::Lifecycle;
 pub use plan::{Plan, Room};
@@ -126,7 +127,9 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         refusals: Refusals::default(),
         service: Mutex::default(),
     };
-    let served = Api::start(Arc::new(broker), mirror)
+    let broker: Arc<dyn Running> = Arc::new(broker);
+    lifecycle.show(Objects { broker: Arc::clone(&broker), mirror: Arc::clone(&mirror) });
+    let served = Api::start(broker, mirror)
         .map_err(|error| format!("cannot start the management API: {error}"))?;
     let served = Arc::new(served);
     let operations = operations(plan, &figures, &addresses, &data_path, &served);

@@ -69,6 +69,12 @@ impl Parameters {
         self.0.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of this name.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        let found = self.0.iter().filter(|(found, _)| found == name);
+        found.map(|(_, value)| value.clone()).collect()
+    }
+
     /// Whether it says `true`.
     pub(crate) fn is_true(&self, name: &str) -> bool {
         self.get(name) == Some("true")

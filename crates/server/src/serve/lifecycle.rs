@@ -4,6 +4,7 @@ use super::progress::Progress;
 use crate::figures::Figures;
 use lepus_base::Instant;
 use lepus_management::http::Source;
+use lepus_management::metrics::objects::Objects;
 use lepus_management::snapshot::Snapshot;
 use lepus_shard::Clock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,8 @@ pub struct Lifecycle {
     begun: Instant,
     /// Set once clients are served.
     figures: OnceLock<Arc<Figures>>,
+    /// Set before that.
+    objects: OnceLock<Objects>,
     stops: AtomicBool,
 }
 
@@ -30,8 +33,15 @@ impl Lifecycle {
             clock,
             begun: clock.instant(),
             figures: OnceLock::new(),
+            objects: OnceLock::new(),
             stops: AtomicBool::new(false),
         }
+    }
+
+    /// The way to figures of queues, connections and channels one by one, from then on when clients are served.
+    pub fn show(&self, objects: Objects) {
+        // Told once, by the only one who starts it.
+        let _ = self.objects.set(objects);
     }
 
     /// From now on clients are served.
@@ -82,6 +92,12 @@ impl Source for Lifecycle {
             false => Ok(()),
         }
     }
+
+    fn objects(&self) -> Result<Objects, String> {
+        self.figures()?;
+        let objects = self.objects.get().cloned();
+        objects.ok_or_else(|| "figures are not told one by one here".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +116,7 @@ mod tests {
         assert_eq!(lifecycle.health(), Ok(text.to_owned()));
         assert_eq!(lifecycle.ready(), Err(text.to_owned()));
         assert_eq!(lifecycle.collect().unwrap_err(), text);
+        assert_eq!(lifecycle.objects().unwrap_err(), text);
     }
 
     /// Who asks for its health again and again costs the shards no survey.
