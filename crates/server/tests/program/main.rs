@@ -10,6 +10,7 @@ mod load;
 mod locality;
 mod long_messages;
 mod management;
+mod metrics;
 mod orphans;
 mod profile;
 mod restart;
