@@ -32,6 +32,9 @@ EXPLAINED = [
     # Rights and missing objects.
     (ANY, r"^code 401 'User not authorised to access virtual host' -> 404",
      "who may not enter a virtual host is not told that it is there"),
+    (r"GET /overview", r"^\$\.(churn_rates|message_stats|queue_totals): object -> nothing|"
+                      r"^\$\.object_totals\.(channels|connections|consumers): int -> nothing",
+     "members are told what there is where they may enter, and nothing of others"),
     (r"GET /vhosts/.*", r"^code 401 .* -> 404", "who may not enter a virtual host is not told that it is there"),
     (r"GET (/bindings|/queues|/exchanges)/.*", r"^code 200 '' -> 404", "lists of what is not there are 404"),
     (r"GET /definitions/none", r"^code 400 'vhost_not_found' -> 404", "a virtual host that is not there is 404"),
