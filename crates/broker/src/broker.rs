@@ -337,7 +337,7 @@ impl Broker {
         self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);
         self.session().tell_channels(out);
-        self.home().answer_policies(out);
+        self.home().answer_policies(now, out);
         self.home().account_tables(now, out);
     }
 

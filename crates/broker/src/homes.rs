@@ -236,7 +236,8 @@ impl Homes {
 
     /// The earliest moment at which something of them is due that has no timer of its own.
     pub(crate) fn next_timeout(&self) -> Instant {
-        self.migrations.next_timeout().min(self.delayed.next_timeout())
+        let of_owners = [self.delayed.next_timeout(), self.policies.next_timeout()];
+        of_owners.into_iter().fold(self.migrations.next_timeout(), Instant::min)
     }
 
     /// Bytes of tables that are not counted queue by queue.

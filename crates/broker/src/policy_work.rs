@@ -4,15 +4,19 @@
 //! host is found out by a walk over all of the shard, in slices. A change meanwhile has another walk follow: who was
 //! looked at before it is looked at again.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use lepus_base::{QueueId, VhostId};
+use lepus_base::{Instant, Now, QueueId, VhostId};
 
 use crate::owner::{Conditions, Owner};
 
 /// Questions that wait at most; who asks more is told at once how far the shard is.
 const WAITING_MAX: usize = 4_096;
+/// How long a question waits at most. Who asked may have given up long before, which nobody tells the shard.
+const WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// What a walk looks at, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +45,14 @@ pub(crate) struct PolicyWork {
     walk: Option<Walk>,
     /// The epoch of the last walk that is over.
     walked: u64,
-    /// Queues that drop what is above their new limits, with the epoch of the walk that found them.
+    /// Queues that drop what is above their new limits, with the epoch of the walk that found them first.
     trimming: BTreeMap<QueueId, u64>,
     /// How many of these each walk has.
     trimming_of: BTreeMap<u64, usize>,
     /// Questions by the epoch that they wait for, and by their number.
     waiting: BTreeSet<(u64, u64)>,
+    /// The same by the moment at which they wait no longer.
+    until: BTreeSet<(Instant, u64, u64)>,
 }
 
 impl PolicyWork {
@@ -79,9 +85,11 @@ impl PolicyWork {
         self.walked = walk.epoch;
     }
 
-    /// A queue that a walk with this epoch met drops what is above its new limits.
+    /// A queue that a walk with this epoch met drops what is above its new limits. Where it does so since an earlier
+    /// walk, it follows the policies of neither.
     pub(crate) fn trim(&mut self, queue: QueueId, epoch: u64) {
-        if self.trimming.insert(queue, epoch) != Some(epoch) {
+        if let Entry::Vacant(entry) = self.trimming.entry(queue) {
+            entry.insert(epoch);
             *self.trimming_of.entry(epoch).or_default() += 1;
         }
     }
@@ -113,13 +121,19 @@ impl PolicyWork {
         }
     }
 
-    /// A question waits until the policies of an epoch are followed. False where very many do.
-    pub(crate) fn wait(&mut self, epoch: u64, number: u64) -> bool {
+    /// A question waits until the policies of an epoch are followed, but not for ever. False where very many do.
+    pub(crate) fn wait(&mut self, now: Now, epoch: u64, number: u64) -> bool {
         let has_room = self.waiting.len() < WAITING_MAX;
         if has_room {
             self.waiting.insert((epoch, number));
+            self.until.insert((now.instant + WAIT_MAX, epoch, number));
         }
         has_room
+    }
+
+    /// When the first question waits no longer.
+    pub(crate) fn next_timeout(&self) -> Instant {
+        self.until.first().map_or(Instant::NEVER, |(at, ..)| *at)
     }
 
     /// Whether some question waits.
@@ -128,10 +142,26 @@ impl PolicyWork {
         !self.waiting.is_empty()
     }
 
-    /// The questions that wait no more.
+    /// The questions whose policies are followed.
     pub(crate) fn take_answered(&mut self) -> Vec<u64> {
         let left = self.waiting.split_off(&(self.done() + 1, 0));
-        core::mem::replace(&mut self.waiting, left).into_iter().map(|(_, number)| number).collect()
+        let answered = core::mem::replace(&mut self.waiting, left);
+        if !answered.is_empty() {
+            self.until.retain(|(_, epoch, number)| !answered.contains(&(*epoch, *number)));
+        }
+        answered.into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// The questions that have waited for too long.
+    pub(crate) fn take_overdue(&mut self, now: Now) -> Vec<u64> {
+        let mut overdue = Vec::new();
+        while self.next_timeout() <= now.instant
+            && let Some((_, epoch, number)) = self.until.pop_first()
+        {
+            self.waiting.remove(&(epoch, number));
+            overdue.push(number);
+        }
+        overdue
     }
 }
 
@@ -173,7 +203,8 @@ mod tests {
             work.trim(QueueId(epoch), epoch);
             work.over(&walk);
         }
-        assert!(work.wait(1, 10) && work.wait(2, 20));
+        let now = Now::default();
+        assert!(work.wait(now, 1, 10) && work.wait(now, 2, 20));
         assert_eq!((work.done(), work.take_answered()), (0, Vec::new()));
         work.trimmed(QueueId(1));
         assert_eq!((work.done(), work.take_answered()), (1, alloc::vec![10]));
@@ -181,5 +212,19 @@ mod tests {
         work.trimmed(QueueId(2));
         assert_eq!((work.done(), work.take_answered()), (2, alloc::vec![20]));
         assert!(!work.is_awaited());
+    }
+
+    #[test]
+    fn a_queue_that_several_changes_find_trimming_ends_all_of_them() {
+        let mut work = PolicyWork::default();
+        for epoch in 1..=3 {
+            work.changed(VhostId(1));
+            let walk = work.begin(epoch).unwrap();
+            work.trim(QueueId(1), epoch);
+            work.over(&walk);
+        }
+        assert_eq!(work.done(), 0);
+        work.trimmed(QueueId(1));
+        assert_eq!(work.done(), 3);
     }
 }

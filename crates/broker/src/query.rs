@@ -101,7 +101,8 @@ pub enum Query {
     /// Changes the directory; for shard 0. [`Answer::Changed`], once the change is durable and applied.
     Change(Request),
     /// Waits until every queue and exchange of the shard follows the policies of this epoch, and those that the shard
-    /// knows: [`Answer::PoliciesApplied`], which may take as long as messages above a new limit have to leave. Who changed
+    /// knows: [`Answer::PoliciesApplied`], which may take as long as messages above a new limit have to leave. After some
+    /// seconds the answer says how far the shard is by then. Who changed
     /// a policy and has the answer to that asks every shard with
     /// [`Directory::policy_epoch`](crate::directory::Directory::policy_epoch), or with 0 where it has no directory: the
     /// shard knows of the change by then.

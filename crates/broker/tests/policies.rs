@@ -425,3 +425,37 @@ fn what_a_shard_does_not_know_yet_is_waited_for() {
     world.request(set(PolicyScope::User, "p", "", limit(1))).unwrap();
     assert_eq!(waits.try_recv(), Ok(Answer::PoliciesApplied { epoch: 1 }));
 }
+
+#[test]
+fn changes_that_come_while_queues_trim_are_followed_in_the_end() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    for queue in ["a", "b"] {
+        alice.declare(queue);
+        alice.publish_all(queue, (0..5_000).map(|number| number.to_string()));
+    }
+    for length in [30, 20, 10] {
+        let changed = world.begin(set(PolicyScope::User, "p", "^[ab]$", limit(length)));
+        while changed.try_recv().is_err() {
+            world.round();
+        }
+        world.round();
+        world.round();
+        assert!(world.queue("b").ready > 30, "it is still trimmed");
+    }
+    let applied = world.begin_asking(0, Query::AwaitPolicies { epoch: 3 });
+    world.settle();
+    assert_eq!(applied.try_recv(), Ok(Answer::PoliciesApplied { epoch: 3 }));
+    assert_eq!((world.queue("a").ready, world.queue("b").ready), (10, 10));
+}
+
+#[test]
+fn who_waits_for_long_is_told_how_far_the_shard_is() {
+    let world = World::new(1);
+    world.request(set(PolicyScope::User, "p", "", limit(1))).unwrap();
+    let waits = world.begin_asking(0, Query::AwaitPolicies { epoch: 2 });
+    world.advance(14_000);
+    assert!(waits.try_recv().is_err());
+    world.advance(1_000);
+    assert_eq!(waits.try_recv(), Ok(Answer::PoliciesApplied { epoch: 1 }));
+}

@@ -34,10 +34,12 @@ impl Broker {
                 queues: self.home().sample_queues(now, queues_max, with_idle),
                 connections: self.session().sample_connections(now, connections_max, with_idle),
             },
-            Query::AwaitPolicies { epoch } => match self.home().await_policies(epoch, number) {
-                Some(answer) => answer,
-                None => return,
-            },
+            Query::AwaitPolicies { epoch } => {
+                match self.home().await_policies(now, epoch, number) {
+                    Some(answer) => answer,
+                    None => return,
+                }
+            }
             Query::Alarm { shortage, is_on } => {
                 self.shard.backpressure.order_shortage(shortage, is_on);
                 Answer::Ordered(true)

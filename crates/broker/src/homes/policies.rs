@@ -125,22 +125,27 @@ impl HomeSide<'_> {
 
     /// Somebody waits until every queue and exchange here follows the policies of an epoch, and those that are known
     /// here. The answer, if it is so now.
-    pub(crate) fn await_policies(&mut self, epoch: u64, number: u64) -> Option<Answer> {
+    pub(crate) fn await_policies(&mut self, now: Now, epoch: u64, number: u64) -> Option<Answer> {
         let epoch = epoch.max(self.directory.policy_epoch());
         let is_quiet = !self.homes.dead_letters.has_any_to_send();
         let policies = &mut self.homes.policies;
-        let is_over = (policies.done() >= epoch && is_quiet) || !policies.wait(epoch, number);
+        let is_over = (policies.done() >= epoch && is_quiet) || !policies.wait(now, epoch, number);
         is_over.then(|| Answer::PoliciesApplied { epoch: policies.done() })
     }
 
-    /// Answers who waits no more. What the policies had leave its queue is on its way first.
+    /// Answers who waits no more. What the policies had leave its queue is on its way first. Who has waited for long
+    /// is told how far the shard is.
     #[inline]
-    pub(crate) fn answer_policies(&mut self, out: &mut Outbox) {
-        if !self.homes.policies.is_awaited() || self.homes.dead_letters.has_any_to_send() {
+    pub(crate) fn answer_policies(&mut self, now: Now, out: &mut Outbox) {
+        if !self.homes.policies.is_awaited() {
             return;
         }
         let epoch = self.homes.policies.done();
-        for number in self.homes.policies.take_answered() {
+        let mut numbers = self.homes.policies.take_overdue(now);
+        if !self.homes.dead_letters.has_any_to_send() {
+            numbers.extend(self.homes.policies.take_answered());
+        }
+        for number in numbers {
             out.answers.push((number, Answer::PoliciesApplied { epoch }));
         }
     }
