@@ -7,6 +7,7 @@
 
 mod attempts;
 mod cycles;
+mod destination;
 mod held;
 mod ledger;
 mod roomless;
@@ -14,9 +15,12 @@ mod sender;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub(crate) use cycles::end_cycles;
+use destination::Destination;
+pub(crate) use destination::DestinationRef;
 use held::Progress;
 pub(crate) use held::{End, FirstHeld, Posted, Slice, Then};
 use ledger::{Ledger, Waiting};
@@ -76,12 +80,19 @@ pub struct DeadLetter {
     pub(crate) progress: Option<Box<Progress>>,
     /// Its place among those that have waited for room in a log; 0 if it has not.
     pub(crate) turn: u64,
+    /// Where it goes, if those of its queue that come next go elsewhere.
+    before: Option<Arc<Destination>>,
 }
 
 impl DeadLetter {
     /// Whether some of its queues were asked in this attempt: it goes on before others begin.
     pub(crate) fn is_under_way(&self) -> bool {
         self.progress.as_ref().is_some_and(|progress| progress.is_addressed())
+    }
+
+    /// Whether it had to wait for another attempt, which has begun.
+    fn is_tried_again(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.is_tried_again())
     }
 
     /// Whether all its queues were asked and have reported.
@@ -117,7 +128,7 @@ pub struct DeadLetters {
 impl DeadLetters {
     /// A message leaves a queue otherwise than by acknowledgement.
     pub(crate) fn push(&mut self, source: Source, reason: Reason) {
-        self.next.push_back(DeadLetter { source, reason, progress: None, turn: 0 });
+        self.next.push_back(DeadLetter { source, reason, progress: None, turn: 0, before: None });
     }
 
     /// Takes the letter that is next.
@@ -401,6 +412,6 @@ mod tests {
         };
         let queue = QueueId(queue);
         let source = Source { queue, log: 0, lane: None, entry, was_delivered: false };
-        DeadLetter { source, reason: Reason::Expired, progress: None, turn: 0 }
+        DeadLetter { source, reason: Reason::Expired, progress: None, turn: 0, before: None }
     }
 }

@@ -6,7 +6,7 @@ use lepus_broker::directory::{PolicyScope, Request};
 use lepus_broker::{Answer, Query};
 use lepus_sim::{Channel, World};
 
-use crate::restart::{durable, persistent};
+use crate::restart::{durable, durable_with, persistent};
 use crate::stage::{everywhere, on_disk};
 
 fn set(scope: PolicyScope, name: &str, pattern: &str, definition: Table) -> Request {
@@ -458,4 +458,72 @@ fn who_waits_for_long_is_told_how_far_the_shard_is() {
     assert!(waits.try_recv().is_err());
     world.advance(1_000);
     assert_eq!(waits.try_recv(), Ok(Answer::PoliciesApplied { epoch: 1 }));
+}
+
+#[test]
+fn what_a_queue_has_dropped_goes_where_it_was_to_go_when_the_policy_ends_meanwhile() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    let (queues, messages) = (["a", "b", "c"], 2_000);
+    queues.iter().for_each(|queue| _ = alice.declare(queue));
+    alice.declare("dead");
+    let begin = |request| {
+        let changed = world.begin(request);
+        while changed.try_recv().is_err() {
+            world.round();
+        }
+    };
+    let mut met = 0;
+    for rounds in 0..60 {
+        for queue in queues {
+            alice.publish_all(queue, (0..messages).map(|number| number.to_string()));
+        }
+        let to = limit(1).with("dead-letter-exchange", "").with("dead-letter-routing-key", "dead");
+        begin(set(PolicyScope::User, "p", "^[abc]$", to));
+        (0..rounds).for_each(|_| _ = world.round());
+        begin(clear("p"));
+        world.settle();
+        let left: u64 = queues.iter().map(|queue| world.queue(queue).ready as u64).sum();
+        let dead = world.queue("dead").ready as u64;
+        assert_eq!(dead + left, 3 * messages, "after {rounds} rounds");
+        met += usize::from(dead > 0 && left > 3);
+        queues.iter().for_each(|queue| _ = alice.purge(queue));
+        alice.purge("dead");
+        if left == 3 {
+            break;
+        }
+    }
+    assert!(met > 3, "some changes come while the queues trim: {met}");
+}
+
+#[test]
+fn a_letter_that_must_arrive_does_so_when_the_policy_has_ended() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    durable_with(&alice, "q", Table::new().with("x-queue-type", "quorum"));
+    let to = Table::new()
+        .with("dead-letter-exchange", "")
+        .with("dead-letter-routing-key", "dead")
+        .with("overflow", "reject-publish")
+        .with("dead-letter-strategy", "at-least-once");
+    set_policy(&world, "p", "^q$", to.clone());
+    alice.publish("", "q", "1");
+    let tag = alice.get("q").unwrap().tag;
+    alice.reject(tag, false);
+    world.settle();
+    clear_policy(&world, "p");
+    world.advance(5_000);
+    alice.declare("dead");
+    world.advance(60_000);
+    assert_eq!(texts(&alice, "dead"), ["1"]);
+    // Where those that come next must arrive, too, it goes where they go.
+    let wrong = to.clone().with("dead-letter-routing-key", "nowhere");
+    set_policy(&world, "p", "^q$", wrong);
+    alice.publish("", "q", "2");
+    let tag = alice.get("q").unwrap().tag;
+    alice.reject(tag, false);
+    world.advance(5_000);
+    set_policy(&world, "p", "^q$", to);
+    world.advance(60_000);
+    assert_eq!(texts(&alice, "dead"), ["2"]);
 }

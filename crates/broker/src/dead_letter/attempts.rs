@@ -2,11 +2,12 @@
 //! report, and what the others said.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use lepus_base::QueueId;
 
-use super::{DeadLetter, Source};
+use super::{DeadLetter, Destination, Source};
 
 /// Reports of one letter above which no further queue of it is asked.
 const MISSING_MAX: usize = 512;
@@ -52,6 +53,11 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
+    /// Whether none is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
     /// How many reports are missing.
     pub(super) fn missing(&self) -> usize {
         self.asked.len()
@@ -119,6 +125,15 @@ impl Attempts {
     /// A letter has left before the end of its attempt: reports that come yet mean nothing.
     pub(super) fn forget(&mut self, number: u64) {
         self.by_number.remove(&number);
+    }
+
+    /// The letters of a queue that wait for reports go where they were to go before a change. How many were looked at.
+    pub(super) fn keep_destination(&mut self, queue: QueueId, before: &Arc<Destination>) -> usize {
+        let letters = self.by_number.values_mut().filter_map(|attempt| attempt.letter.as_mut());
+        for letter in letters.filter(|letter| letter.source.queue == queue) {
+            letter.keep_destination(before);
+        }
+        self.by_number.len()
     }
 
     /// A queue has another id now.

@@ -3,13 +3,14 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_base::QueueId;
 
 use super::attempts::Attempts;
-use super::{DeadLetter, DeadLetters, Source};
+use super::{DeadLetter, DeadLetters, Destination, Source};
 use crate::channel::Target;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Need;
@@ -79,6 +80,11 @@ impl Progress {
     /// Whether there are queues that were not asked yet, in this attempt.
     pub(super) fn has_rest(&self) -> bool {
         !self.rest.is_empty()
+    }
+
+    /// Whether it was taken from the shelf to be tried again, and has neither come back nor left for good.
+    pub(super) fn is_tried_again(&self) -> bool {
+        self.is_tried_again
     }
 
     /// Whether it has neither waited for another attempt nor begun one.
@@ -185,6 +191,8 @@ struct Held {
     pause: Duration,
     /// The tickets that have yet to be tried again, both ends included.
     trying: Option<(u64, u64)>,
+    /// Where the letters go, if those of the queue that come next need not arrive.
+    before: Option<Arc<Destination>>,
 }
 
 impl Held {
@@ -252,6 +260,25 @@ impl Shelf {
         self.list_bytes -= progress.discount();
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_queue.is_empty() && self.attempts.is_empty()
+    }
+
+    /// The letters of a queue go where they were to go before a change. How many were looked at. Those that wait for
+    /// another attempt do so where they had to arrive last.
+    pub(super) fn keep_destination(
+        &mut self,
+        queue: QueueId,
+        before: &Arc<Destination>,
+        had_to_arrive: bool,
+    ) -> usize {
+        if had_to_arrive && let Some(held) = self.by_queue.get_mut(&queue) {
+            held.before = Some(before.clone());
+        }
+        self.attempts.keep_destination(queue, before)
+    }
+
     fn redirect(&mut self, old: QueueId, new: QueueId) {
         self.attempts.redirect(old, new);
         let held = self.by_queue.values_mut().flat_map(|held| held.letters.values_mut());
@@ -281,6 +308,7 @@ impl Shelf {
             tried: 0,
             pause: PAUSE_MIN,
             trying: None,
+            before: None,
         });
         held.refused += usize::from(progress.is_refused);
         let ticket = progress.ticket;
@@ -344,6 +372,9 @@ impl Shelf {
         held.trying = ticket.filter(|ticket| *ticket < last).map(|ticket| (ticket + 1, last));
         let mut letter = held.letters.remove(&ticket?)?;
         self.held -= 1;
+        if let Some(before) = &held.before {
+            letter.before = Some(before.clone());
+        }
         if let Some(progress) = &mut letter.progress {
             self.list_bytes -= progress.discount();
             held.refused -= usize::from(progress.is_refused);

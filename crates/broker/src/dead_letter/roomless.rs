@@ -8,12 +8,13 @@
 //! the room that the letter waits for.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
 use lepus_base::QueueId;
 
-use super::{DeadLetter, Source};
+use super::{DeadLetter, Destination, Source};
 use crate::awaited::Awaited;
 use crate::journal::{LogSet, Need, Reader};
 use crate::turns::Turns;
@@ -592,6 +593,19 @@ impl Roomless {
         for progress in letters.filter_map(|letter| letter.progress.as_mut()) {
             progress.redirect(old, new);
         }
+    }
+
+    /// Those of a queue go where they were to go before a change. How many there are.
+    pub(super) fn keep_destination(&mut self, queue: QueueId, before: &Arc<Destination>) -> usize {
+        let Some(line) = self.by_queue.get_mut(&queue) else { return 0 };
+        line.letters_mut().for_each(|letter| letter.keep_destination(before));
+        line.len()
+    }
+
+    /// The letters of a queue.
+    #[cfg(test)]
+    pub(super) fn letters_of(&self, queue: QueueId) -> impl Iterator<Item = &DeadLetter> {
+        self.by_queue.get(&queue).into_iter().flat_map(Line::letters)
     }
 
     /// Bytes that it takes, beside bodies.

@@ -2,6 +2,7 @@
 
 pub(crate) mod sure;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use lepus_amqp::properties::PropertiesRef;
@@ -9,7 +10,9 @@ use lepus_base::Now;
 use lepus_store::LaneSlot;
 
 use crate::channel::Target;
-use crate::dead_letter::{DeadLetter, Sender, Source, end_cycles, loose_letters_of, sender_of};
+use crate::dead_letter::{
+    DeadLetter, DestinationRef, Sender, Source, end_cycles, loose_letters_of, sender_of,
+};
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
 use crate::homes::HomeSide;
 use crate::journal::{Found, LETTERS, Log, Need, Occupied, Room};
@@ -205,7 +208,13 @@ impl HomeSide<'_> {
 
     /// Whether a letter stays with its queue until all that get it have it.
     pub(crate) fn must_arrive(&self, letter: &DeadLetter) -> bool {
-        self.settings_of(letter.source.queue).is_some_and(|settings| settings.at_least_once)
+        self.destination_of(letter).is_some_and(|destination| destination.at_least_once)
+    }
+
+    /// Where a letter goes; `None` if its queue is gone.
+    fn destination_of<'b>(&'b self, letter: &'b DeadLetter) -> Option<DestinationRef<'b>> {
+        let settings = self.settings_of(letter.source.queue)?;
+        Some(letter.destination(DestinationRef::of(settings)))
     }
 
     /// All queues of a letter that must arrive have reported.
@@ -400,9 +409,9 @@ impl HomeSide<'_> {
         is_asked: bool,
         out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>)> {
-        let settings = self.settings_of(letter.source.queue)?;
-        let exchange = settings.dead_letter_exchange.clone()?;
-        let own_key = settings.dead_letter_routing_key.clone();
+        let destination = self.destination_of(letter)?;
+        let exchange: Box<str> = destination.exchange?.into();
+        let own_key: Option<Box<str>> = destination.routing_key.map(Box::from);
         let info = self.directory.queue_by_id(letter.source.queue)?;
         let vhost = info.vhost;
         let place = letter.source.entry.place;

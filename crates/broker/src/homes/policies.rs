@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 
 use lepus_base::{Now, QueueId};
 
+use crate::dead_letter::DestinationRef;
 use crate::homes::HomeSide;
 use crate::outbox::Outbox;
 use crate::policy_work::{Stage, Walk};
@@ -17,6 +18,8 @@ const SLICE_COST_MAX: usize = 2_048;
 const LOOK_COST: usize = 2;
 /// What it costs to have a queue follow another policy, in the same.
 const CHANGE_COST: usize = 16;
+/// Dead letters that are looked at for the price of one comparison.
+const LETTERS_AT_COST: usize = 8;
 /// Exchanges that are looked at together.
 const EXCHANGES_AT_ONCE: usize = 16;
 
@@ -77,23 +80,37 @@ impl HomeSide<'_> {
         let info = self.homes.get(slot).and_then(|home| self.directory.queue_by_id(home.id));
         if let Some(info) = info.filter(|info| walk.vhosts.contains(&info.vhost)) {
             *budget = budget.saturating_sub(self.directory.policy_cost(info.vhost));
-            if self.renew_settings(now, slot, walk.epoch, out) {
-                *budget = budget.saturating_sub(CHANGE_COST);
+            if let Some(cost) = self.renew_settings(now, slot, walk.epoch, out) {
+                *budget = budget.saturating_sub(cost);
             }
         }
         true
     }
 
-    /// Has the queue in a slot follow its policies as they are now. Whether that changes anything.
-    fn renew_settings(&mut self, now: Now, slot: u32, epoch: u64, out: &mut Outbox) -> bool {
+    /// Has the queue in a slot follow its policies as they are now. What that cost, if it changes anything.
+    fn renew_settings(
+        &mut self,
+        now: Now,
+        slot: u32,
+        epoch: u64,
+        out: &mut Outbox,
+    ) -> Option<usize> {
         let home = &self.homes.queues[slot as usize];
         let id = home.id;
         let Some(info) = self.directory.queue_by_id(id) else {
             invariant!("a queue that has a home is known")
         };
         let settings = self.directory.settings_of(info);
-        if *settings == *home.settings().unwrap_or_else(|| info.settings()) {
-            return false;
+        let before = home.settings().unwrap_or_else(|| info.settings());
+        if *settings == *before {
+            return None;
+        }
+        let mut cost = CHANGE_COST;
+        let before = DestinationRef::of(before);
+        if before != DestinationRef::of(&settings) {
+            // What the queue has dropped is on its way to where it was to go.
+            let letters = self.homes.dead_letters.keep_destination(id, before);
+            cost += letters / LETTERS_AT_COST;
         }
         let by_policy = match &settings {
             Cow::Borrowed(_) => None,
@@ -114,7 +131,7 @@ impl HomeSide<'_> {
             self.tell_strategy(info, out);
         }
         self.dispatch_ready(now, slot, out);
-        true
+        Some(cost)
     }
 
     /// A queue that came from another shard follows the policies as they are known here.
