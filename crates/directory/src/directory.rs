@@ -118,7 +118,7 @@ impl Directory {
         self.set_capacity(capacity);
         self.set_slice(bindings_at_once);
         // What a log says of policies it may say after the exchanges.
-        self.renew_exchanges(0, usize::MAX, |_| true);
+        self.renew_exchanges(0, usize::MAX, |_| true, &mut 0);
     }
 
     /// Makes the tables as large as about `count` queues need, unless there are some already: a start

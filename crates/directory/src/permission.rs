@@ -13,11 +13,16 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// Longest pattern in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
-/// Memory that one compiled pattern may take.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
-
-/// Memory that a pattern of the usual kind takes when compiled, about.
-const COMPILED_BYTES: usize = 4 << 10;
+/// What the engine for plain expressions may make of one, in bytes: it goes through all of that for each byte of a
+/// name at worst, some hundred microseconds for the longest name. What is larger is matched as one that looks around,
+/// in a limited number of steps.
+const COMPILED_BYTES_MAX: usize = 4 << 10;
+/// The engine keeps as much again, and more, for each thread that matches at the same time.
+const COMPILED_TIMES: usize = 4;
+/// Steps of the one engine, and bytes of a name times bytes of what the other made of an expression, that take as long as
+/// one comparison of names, about.
+const STEPS_AT_COST: usize = 64;
+const COMPILED_AT_COST: usize = 1 << 10;
 
 /// The name under which the default exchange is checked.
 pub const DEFAULT_EXCHANGE_NAME: &str = "amq.default";
@@ -83,7 +88,7 @@ enum Matcher {
     Prefix(Box<str>),
     /// This name alone.
     Exact(Box<str>),
-    Expression(Box<Regex>),
+    Expression(Box<Regex>, usize),
     LookAround(Box<LookAround>),
 }
 
@@ -105,15 +110,21 @@ impl Matcher {
     /// The matcher of an expression that needs an engine.
     fn compiled(translation: &expression::Translation) -> Result<Matcher, String> {
         let expression = &translation.expression;
-        if translation.looks_around {
-            return Ok(Matcher::LookAround(Box::new(LookAround::new(expression)?)));
+        if !translation.looks_around {
+            for bytes in [COMPILED_BYTES_MAX / 4, COMPILED_BYTES_MAX] {
+                let regex = RegexBuilder::new(expression)
+                    .unicode(false)
+                    .size_limit(bytes)
+                    .nest_limit(100)
+                    .build();
+                match regex {
+                    Ok(regex) => return Ok(Matcher::Expression(Box::new(regex), bytes)),
+                    Err(regex::Error::CompiledTooBig(_)) => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
         }
-        let regex = RegexBuilder::new(expression)
-            .unicode(false)
-            .size_limit(COMPILED_BYTES_MAX)
-            .nest_limit(100)
-            .build();
-        Ok(Matcher::Expression(Box::new(regex.map_err(|error| error.to_string())?)))
+        Ok(Matcher::LookAround(Box::new(LookAround::new(expression)?)))
     }
 }
 
@@ -138,8 +149,8 @@ fn literal(expression: &str) -> Option<Box<str>> {
 /// A regular expression that is searched for anywhere in the bytes of a name. The empty one matches
 /// nothing. Classes such as `\d` and `\w` know ASCII only.
 ///
-/// Look-around is searched for in a bounded number of steps; a name that takes more is not matched. Back references,
-/// which need unbounded time, are refused.
+/// A pattern that looks around, or is large, is searched for in a bounded number of steps, some hundred microseconds; a
+/// name that takes more is not matched. Back references, which need unbounded time, are refused.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Box<str>,
@@ -187,29 +198,34 @@ impl Pattern {
     /// Whether the pattern is found in `name`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
+        self.find(name, &mut 0)
+    }
+
+    /// As [`Pattern::matches`]; adds what that cost, in comparisons of names, about.
+    pub(crate) fn find(&self, name: &str, cost: &mut usize) -> bool {
+        *cost += 1;
         match &self.matcher {
             Matcher::Nothing => false,
             Matcher::Everything => true,
             Matcher::Prefix(prefix) => name.starts_with(&**prefix),
             Matcher::Exact(exact) => name == &**exact,
-            Matcher::Expression(regex) => regex.is_match(name.as_bytes()),
-            Matcher::LookAround(expression) => expression.is_match(name.as_bytes()),
-        }
-    }
-
-    /// What it costs to match a name, in comparisons of names, about.
-    pub(crate) fn cost(&self) -> usize {
-        match &self.matcher {
-            Matcher::Expression(_) => 4,
-            Matcher::LookAround(_) => 64,
-            _ => 1,
+            Matcher::Expression(regex, bytes) => {
+                *cost += bytes * name.len() / COMPILED_AT_COST;
+                regex.is_match(name.as_bytes())
+            }
+            Matcher::LookAround(expression) => {
+                let (is_found, steps) = expression.find(name.as_bytes());
+                *cost += steps / STEPS_AT_COST;
+                is_found
+            }
         }
     }
 
     /// About how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         let compiled = match &self.matcher {
-            Matcher::Expression(_) | Matcher::LookAround(_) => COMPILED_BYTES,
+            Matcher::Expression(_, bytes) => COMPILED_TIMES * bytes,
+            Matcher::LookAround(expression) => expression.bytes(),
             Matcher::Prefix(text) | Matcher::Exact(text) => text.len(),
             Matcher::Nothing | Matcher::Everything => 0,
         };
@@ -326,6 +342,11 @@ fn wrong(kind: &str, text: &str, error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use alloc::vec;
+    use alloc::vec::Vec;
+
     use super::*;
 
     #[test]
@@ -359,7 +380,7 @@ mod tests {
             }
         }
         let is_plain =
-            |text| !matches!(Pattern::new(text).unwrap().matcher, Matcher::Expression(_));
+            |text| !matches!(Pattern::new(text).unwrap().matcher, Matcher::Expression(..));
         assert!(is_plain("^ann-.*") && is_plain("^amq\\.default$") && !is_plain("^a|b"));
     }
 
@@ -443,5 +464,52 @@ mod tests {
         assert!(other.allows(Access::Write, "{client_id}") && other.allows(Access::Read, "a{"));
         assert!(!other.allows(Access::Write, "client_id"));
         assert_eq!(permission.write.text(), "^{username}-{vhost}$");
+    }
+
+    /// Those of which one match took very long.
+    fn dear() -> Vec<String> {
+        let bytes: String = (0..128).map(|n| format!("\\x{:02x}", 2 * n)).collect();
+        let mut patterns = vec![
+            "(?=(?:(?:[0BDF]?){30}){60}b)x".into(),
+            "(?!(?=.*([a-c]?){90}z))".into(),
+            format!("{}b", "(?:a?){1000}".repeat(2)),
+            format!("(?=(?:[{bytes}]?){{1000}}b)x"),
+            format!("{}b", "a?".repeat(2_000)),
+            format!("{}b", "(?:a*b?)*".repeat(100)),
+            format!("(?:{})*b", "a?|".repeat(300)),
+            format!("(?=(?:{})*b)", "(?=a*)".repeat(100)),
+        ];
+        patterns.extend((1..12).map(|n| format!("{}b", "[aA]?".repeat(n * 8))));
+        patterns
+    }
+
+    #[test]
+    fn one_match_costs_little_whatever_the_pattern() {
+        let name = "a".repeat(255);
+        for text in dear() {
+            // It may be refused, too.
+            let Ok(pattern) = Pattern::new(&text) else { continue };
+            let mut cost = 0;
+            let start = std::time::Instant::now();
+            _ = pattern.find(&name, &mut cost);
+            let took = start.elapsed();
+            assert!(cost <= 2_000, "{text}: {cost}");
+            // This is far more than it takes where it is optimized.
+            assert!(took.as_millis() < 200, "{text}: {took:?} for {cost}");
+        }
+    }
+
+    #[test]
+    fn what_is_large_is_refused_or_counted() {
+        let text = Pattern::new("(\\w{100}){1000}").unwrap_err();
+        assert_eq!(text, "more than 4000 parts, counted as often as they are repeated");
+        let names: Vec<String> = (0..200).map(|number| format!("queue-{number}")).collect();
+        let many = Pattern::new(&format!("^({})$", names.join("|"))).unwrap();
+        assert!(many.matches("queue-199") && !many.matches("queue-1999"));
+        assert!(many.bytes() > 10_000, "{}", many.bytes());
+        assert!(Pattern::new("^a|b").unwrap().bytes() > COMPILED_BYTES_MAX / 2);
+        let recovered = Permission::recovered("(\\w{100}){1000}", ".*", ".*");
+        assert!(!recovered.allows(Access::Configure, &"a".repeat(100_000)));
+        assert_eq!(recovered.configure.text(), "(\\w{100}){1000}");
     }
 }

@@ -43,7 +43,7 @@ impl Scope {
         Some(policy)
     }
 
-    fn first(&self, is_for: impl Fn(&Policy) -> bool) -> Option<&Policy> {
+    fn first(&self, mut is_for: impl FnMut(&Policy) -> bool) -> Option<&Policy> {
         self.ranked.iter().map(|policy| &**policy).find(|policy| is_for(policy))
     }
 }
@@ -55,8 +55,6 @@ struct OfVhost {
     operator: Scope,
     /// [`Policies::epoch`] when one of them changed last.
     epoch: u64,
-    /// What it costs to find those of one object, in comparisons of names, about.
-    cost: usize,
 }
 
 impl OfVhost {
@@ -132,33 +130,32 @@ impl Policies {
         found.into_iter().flat_map(|scope| scope.by_name.values()).map(|policy| &**policy)
     }
 
-    /// What it costs to find those of one queue or exchange of a virtual host, in comparisons of names, about; 0
-    /// where there are none.
-    pub(crate) fn cost(&self, vhost: VhostId) -> usize {
-        self.by_vhost.get(&vhost).map_or(0, |found| found.cost)
-    }
-
-    /// Those that count for a queue.
-    pub(crate) fn of_queue(&self, queue: &QueueInfo) -> PolicyMatch<'_> {
+    /// Those that count for a queue. Adds what it cost to find them, in comparisons of names, about.
+    pub(crate) fn of_queue(&self, queue: &QueueInfo, cost: &mut usize) -> PolicyMatch<'_> {
         let Some(found) = self.by_vhost.get(&queue.vhost) else { return PolicyMatch::default() };
         PolicyMatch {
-            policy: found.user.first(|policy| policy.is_for_queue(queue)),
-            operator: found.operator.first(|policy| policy.is_for_queue(queue)),
+            policy: found.user.first(|policy| policy.takes_queue(queue, cost)),
+            operator: found.operator.first(|policy| policy.takes_queue(queue, cost)),
         }
     }
 
-    /// That which counts for an exchange.
-    pub(crate) fn of_exchange(&self, exchange: &ExchangeInfo) -> PolicyMatch<'_> {
+    /// That which counts for an exchange. Adds what it cost to find it, in comparisons of names, about.
+    pub(crate) fn of_exchange(&self, exchange: &ExchangeInfo, cost: &mut usize) -> PolicyMatch<'_> {
         let Some(found) = self.by_vhost.get(&exchange.vhost) else {
             return PolicyMatch::default();
         };
-        let policy = found.user.first(|policy| policy.is_for_exchange(exchange));
+        let policy = found.user.first(|policy| policy.takes_exchange(exchange, cost));
         PolicyMatch { policy, operator: None }
     }
 
-    /// What holds for a queue by its arguments and its policies.
-    pub(crate) fn settings_of<'a>(&self, queue: &'a QueueInfo) -> Cow<'a, QueueSettings> {
-        let found = self.of_queue(queue);
+    /// What holds for a queue by its arguments and its policies. Adds what it cost to find these, in comparisons of
+    /// names, about.
+    pub(crate) fn settings_of<'a>(
+        &self,
+        queue: &'a QueueInfo,
+        cost: &mut usize,
+    ) -> Cow<'a, QueueSettings> {
+        let found = self.of_queue(queue, cost);
         if found.is_none() {
             return Cow::Borrowed(queue.settings());
         }
@@ -221,12 +218,10 @@ impl Policies {
         };
         found.epoch = self.epoch;
         if let Some(before) = before {
-            found.cost -= before.cost();
             self.len -= 1;
             self.shared_bytes -= before.bytes();
         }
         if let Some(now) = now {
-            found.cost += now.cost();
             self.len += 1;
             self.shared_bytes += now.bytes();
         }

@@ -196,31 +196,38 @@ impl Policy {
     /// Whether it is for a queue, if no other that counts more is.
     #[must_use]
     pub fn is_for_queue(&self, queue: &QueueInfo) -> bool {
+        self.takes_queue(queue, &mut 0)
+    }
+
+    /// As [`Policy::is_for_queue`]; adds what that cost, in comparisons of names, about.
+    pub(crate) fn takes_queue(&self, queue: &QueueInfo, cost: &mut usize) -> bool {
+        *cost += 1;
         self.apply_to.has_queues(queue.kind)
             && !self.unfit.contains(&queue.kind)
-            && self.is_for_name(queue.name())
+            && self.is_for_name(queue.name(), cost)
     }
 
     /// Whether it is for an exchange, if no other that counts more is. The default exchange has none.
     #[must_use]
     pub fn is_for_exchange(&self, exchange: &ExchangeInfo) -> bool {
-        self.apply_to.has_exchanges()
-            && !exchange.name.is_empty()
-            && self.is_for_name(&exchange.name)
+        self.takes_exchange(exchange, &mut 0)
     }
 
-    fn is_for_name(&self, name: &str) -> bool {
-        self.pattern.text().is_empty() || self.pattern.matches(name)
+    /// As [`Policy::is_for_exchange`]; adds what that cost, in comparisons of names, about.
+    pub(crate) fn takes_exchange(&self, exchange: &ExchangeInfo, cost: &mut usize) -> bool {
+        *cost += 1;
+        self.apply_to.has_exchanges()
+            && !exchange.name.is_empty()
+            && self.is_for_name(&exchange.name, cost)
+    }
+
+    fn is_for_name(&self, name: &str, cost: &mut usize) -> bool {
+        self.pattern.text().is_empty() || self.pattern.find(name, cost)
     }
 
     /// The order in which policies count: the lowest first.
     pub(crate) fn rank(&self) -> (Reverse<i64>, &str) {
         (Reverse(self.priority), &self.name)
-    }
-
-    /// What it costs to find out whether it is for something, in comparisons of names, about.
-    pub(crate) fn cost(&self) -> usize {
-        1 + self.pattern.cost()
     }
 
     /// About how many bytes it takes.

@@ -20,8 +20,6 @@ const LOOK_COST: usize = 2;
 const CHANGE_COST: usize = 16;
 /// Dead letters that are looked at for the price of one comparison.
 const LETTERS_AT_COST: usize = 8;
-/// Exchanges that are looked at together.
-const EXCHANGES_AT_ONCE: usize = 16;
 
 impl HomeSide<'_> {
     /// What holds for a queue by its arguments and its policies, as far as its home here follows them; `None` if it is
@@ -39,7 +37,7 @@ impl HomeSide<'_> {
         let mut budget = SLICE_COST_MAX;
         while budget > 0 {
             let more = match walk.stage {
-                Stage::Exchanges => self.renew_exchanges(&mut walk, &mut budget),
+                Stage::Exchanges => self.renew_exchange(&mut walk, &mut budget),
                 Stage::Queues => self.renew_queue(now, &mut walk, &mut budget, out),
             };
             if more {
@@ -53,14 +51,15 @@ impl HomeSide<'_> {
         self.homes.policies.go_on_later(walk);
     }
 
-    /// The next exchanges of a walk. Whether there are more.
-    fn renew_exchanges(&mut self, walk: &mut Walk, budget: &mut usize) -> bool {
-        let costs = walk.vhosts.iter().map(|vhost| self.directory.policy_cost(*vhost));
-        let cost = LOOK_COST + costs.max().unwrap_or(0);
-        *budget = budget.saturating_sub(EXCHANGES_AT_ONCE * cost);
-        let (first, vhosts) = (walk.next, &walk.vhosts);
-        walk.next += EXCHANGES_AT_ONCE;
-        self.directory.renew_exchanges(first, EXCHANGES_AT_ONCE, |vhost| vhosts.contains(&vhost))
+    /// The next exchange of a walk. Whether there are more.
+    fn renew_exchange(&mut self, walk: &mut Walk, budget: &mut usize) -> bool {
+        let (place, vhosts) = (walk.next, &walk.vhosts);
+        walk.next += 1;
+        let mut cost = LOOK_COST;
+        let more =
+            self.directory.renew_exchanges(place, 1, |vhost| vhosts.contains(&vhost), &mut cost);
+        *budget = budget.saturating_sub(cost);
+        more
     }
 
     /// The next queue of a walk. False behind the last one.
@@ -78,34 +77,27 @@ impl HomeSide<'_> {
         walk.next += 1;
         *budget = budget.saturating_sub(LOOK_COST);
         let info = self.homes.get(slot).and_then(|home| self.directory.queue_by_id(home.id));
-        if let Some(info) = info.filter(|info| walk.vhosts.contains(&info.vhost)) {
-            *budget = budget.saturating_sub(self.directory.policy_cost(info.vhost));
-            if let Some(cost) = self.renew_settings(now, slot, walk.epoch, out) {
-                *budget = budget.saturating_sub(cost);
-            }
+        if info.is_some_and(|info| walk.vhosts.contains(&info.vhost)) {
+            let cost = self.renew_settings(now, slot, walk.epoch, out);
+            *budget = budget.saturating_sub(cost);
         }
         true
     }
 
-    /// Has the queue in a slot follow its policies as they are now. What that cost, if it changes anything.
-    fn renew_settings(
-        &mut self,
-        now: Now,
-        slot: u32,
-        epoch: u64,
-        out: &mut Outbox,
-    ) -> Option<usize> {
+    /// Has the queue in a slot follow its policies as they are now. What that cost.
+    fn renew_settings(&mut self, now: Now, slot: u32, epoch: u64, out: &mut Outbox) -> usize {
         let home = &self.homes.queues[slot as usize];
         let id = home.id;
         let Some(info) = self.directory.queue_by_id(id) else {
             invariant!("a queue that has a home is known")
         };
-        let settings = self.directory.settings_of(info);
+        let mut cost = 0;
+        let settings = self.directory.settings_at_cost(info, &mut cost);
         let before = home.settings().unwrap_or_else(|| info.settings());
         if *settings == *before {
-            return None;
+            return cost;
         }
-        let mut cost = CHANGE_COST;
+        cost += CHANGE_COST;
         let before = DestinationRef::of(before);
         if before != DestinationRef::of(&settings) {
             // What the queue has dropped is on its way to where it was to go.
@@ -131,7 +123,7 @@ impl HomeSide<'_> {
             self.tell_strategy(info, out);
         }
         self.dispatch_ready(now, slot, out);
-        Some(cost)
+        cost
     }
 
     /// A queue that came from another shard follows the policies as they are known here.

@@ -45,36 +45,42 @@ impl Directory {
     /// The policy and the operator policy that count for a queue.
     #[must_use]
     pub fn policy_of_queue(&self, queue: &QueueInfo) -> PolicyMatch<'_> {
-        self.policies.of_queue(queue)
+        self.policies.of_queue(queue, &mut 0)
     }
 
     /// The policy that counts for an exchange.
     #[must_use]
     pub fn policy_of_exchange(&self, exchange: &ExchangeInfo) -> PolicyMatch<'_> {
-        self.policies.of_exchange(exchange)
+        self.policies.of_exchange(exchange, &mut 0)
     }
 
     /// What holds for a queue by its arguments, its policy and its operator policy.
     #[must_use]
     pub fn settings_of<'a>(&self, queue: &'a QueueInfo) -> Cow<'a, QueueSettings> {
-        self.policies.settings_of(queue)
+        self.policies.settings_of(queue, &mut 0)
     }
 
-    /// What it costs to find the policies of one queue or exchange of the virtual host, in comparisons of names,
-    /// about; 0 where there are none.
+    /// As [`Directory::settings_of`]; adds what it cost to find them, in comparisons of names, about: some hundred
+    /// nanoseconds each.
     #[must_use]
-    pub fn policy_cost(&self, vhost: VhostId) -> usize {
-        self.policies.cost(vhost)
+    pub fn settings_at_cost<'a>(
+        &self,
+        queue: &'a QueueInfo,
+        cost: &mut usize,
+    ) -> Cow<'a, QueueSettings> {
+        self.policies.settings_of(queue, cost)
     }
 
     /// Has the exchanges at so many places from `first` on route by the policies as they are now, if they are of a
     /// virtual host that is `wanted`. Whether there are places behind these. Each shard does so by itself, in slices,
-    /// after a change; an exchange that is declared later does from the beginning.
+    /// after a change; an exchange that is declared later does from the beginning. Adds what it cost as
+    /// [`Directory::settings_at_cost`] does.
     pub fn renew_exchanges(
         &mut self,
         first: usize,
         places: usize,
         wanted: impl Fn(VhostId) -> bool,
+        cost: &mut usize,
     ) -> bool {
         let end = self.topology.exchange_places().min(first.saturating_add(places));
         for place in first..end {
@@ -82,7 +88,8 @@ impl Directory {
             else {
                 continue;
             };
-            let alternate = self.policies.of_exchange(info).alternate_exchange().map(Into::into);
+            let alternate =
+                self.policies.of_exchange(info, cost).alternate_exchange().map(Into::into);
             if self.topology.set_policy_alternate(place as u32, alternate) {
                 // Who remembers a route looks again.
                 self.version += 1;
@@ -93,7 +100,8 @@ impl Directory {
 
     /// An exchange was declared: it routes by its policy from the beginning.
     pub(super) fn begin_exchange(&mut self, info: &ExchangeInfo) {
-        let alternate = self.policies.of_exchange(info).alternate_exchange().map(Into::into);
+        let alternate =
+            self.policies.of_exchange(info, &mut 0).alternate_exchange().map(Into::into);
         if let Some(place) = self.topology.exchange_place(info.vhost, &info.name)
             && alternate.is_some()
         {

@@ -3,7 +3,7 @@
 //! The engine that others use has nothing of the kind, and engines that have it go back and forth for an unbounded time.
 //! Whether a name is matched at all can be found without that: for each part of the expression the places of a name
 //! are computed at which it may end, given those at which it may begin. So a part is looked at once for a set of
-//! places, not once for each way to get there, and a limit of steps holds for what is nested.
+//! places, not once for each way to get there, and a limit of steps holds, in which every place counts.
 //!
 //! `docs/decisions/look-around.md` says why this and no library.
 
@@ -16,8 +16,13 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
 /// Parts of an expression, counted as often as they are repeated.
 const WEIGHT_MAX: u64 = 4_000;
-/// Looks at parts for one name: about two milliseconds at most.
-const STEPS_MAX: usize = 50_000;
+/// What a search for one name may cost: looks at one place each, of a class at one range of it. Some hundred
+/// microseconds.
+const STEPS_MAX: usize = 100_000;
+/// What it costs to look at a part, beside its places.
+const PART_STEPS: usize = 8;
+/// Bytes of the summary that each part has.
+const PROPERTIES_BYTES: usize = 96;
 /// Groups within groups.
 const NEST_MAX: u32 = 100;
 
@@ -80,6 +85,7 @@ impl Side {
 #[derive(Clone, Debug)]
 pub(super) struct LookAround {
     expression: Hir,
+    bytes: usize,
 }
 
 impl LookAround {
@@ -92,16 +98,46 @@ impl LookAround {
             ParserBuilder::new().unicode(false).utf8(false).nest_limit(NEST_MAX).build();
         let expression = parser.parse(expression).map_err(|error| error.to_string())?;
         if weight(&expression) > WEIGHT_MAX {
-            return Err("too large for one that looks around".into());
+            return Err(format!(
+                "more than {WEIGHT_MAX} parts, counted as often as they are repeated"
+            ));
         }
-        Ok(LookAround { expression })
+        let bytes = bytes(&expression);
+        Ok(LookAround { expression, bytes })
     }
 
-    /// Whether it is found in a text. Where that takes too many steps it is not.
-    pub(super) fn is_match(&self, text: &[u8]) -> bool {
+    /// Whether it is found in a text, and in how many steps. Where these are too many it is not.
+    pub(super) fn find(&self, text: &[u8]) -> (bool, usize) {
         let mut search = Search { text, steps: 0 };
         let found = search.ends(&self.expression, &Places::all(text.len()));
-        found.is_some_and(|ends| !ends.is_empty())
+        (found.is_some_and(|ends| !ends.is_empty()), search.steps)
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// About how many bytes an expression takes: each part is a value of its own, with a summary of what it can match.
+fn bytes(part: &Hir) -> usize {
+    let own = size_of::<Hir>() + PROPERTIES_BYTES;
+    own + match part.kind() {
+        HirKind::Repetition(Repetition { sub, .. }) => bytes(sub),
+        HirKind::Capture(capture) => {
+            bytes(&capture.sub) + capture.name.as_ref().map_or(0, |name| name.len())
+        }
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().map(bytes).sum(),
+        HirKind::Literal(text) => text.0.len(),
+        HirKind::Class(class) => 2 * size_of::<u32>() * ranges(class),
+        HirKind::Empty | HirKind::Look(_) => 0,
+    }
+}
+
+fn ranges(class: &Class) -> usize {
+    match class {
+        Class::Bytes(class) => class.ranges().len(),
+        Class::Unicode(class) => class.ranges().len(),
     }
 }
 
@@ -153,6 +189,10 @@ impl Places {
         self.0[place / 64] & 1 << (place % 64) != 0
     }
 
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
     fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
@@ -186,24 +226,35 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Takes so many steps; `None` if they are too many.
+    fn spend(&mut self, steps: usize) -> Option<()> {
+        self.steps += steps;
+        (self.steps <= STEPS_MAX).then_some(())
+    }
+
+    /// What it costs to make or to join a set of places.
+    fn set_steps(&self) -> usize {
+        1 + self.text.len() / 64
+    }
+
     /// Where a part may end that begins at one of these places; `None` after too many steps.
     fn ends(&mut self, part: &Hir, starts: &Places) -> Option<Places> {
-        self.steps += 1;
-        if self.steps > STEPS_MAX {
-            return None;
-        }
+        self.spend(PART_STEPS + self.set_steps())?;
         Some(match part.kind() {
             HirKind::Empty => starts.clone(),
             HirKind::Literal(literal) => {
+                self.spend(starts.count() * (1 + literal.0.len() / 16))?;
                 let is_there = |place: &usize| self.text[*place..].starts_with(&literal.0);
                 self.moved(starts.iter().filter(is_there), literal.0.len())
             }
             HirKind::Class(class) => {
+                self.spend(starts.count() * (1 + ranges(class)))?;
                 let is_there =
                     |place: &usize| self.text.get(*place).is_some_and(|byte| is_in(class, *byte));
                 self.moved(starts.iter().filter(is_there), 1)
             }
             HirKind::Look(look) => {
+                self.spend(starts.count())?;
                 let is_there = |place: &usize| is_at(*look, self.text, *place);
                 self.moved(starts.iter().filter(is_there), 0)
             }
@@ -251,9 +302,16 @@ impl Search<'_> {
             last = self.ends(sub, &last)?;
         }
         let mut all = last.clone();
+        if max.is_none()
+            && let HirKind::Class(class) = sub.kind()
+        {
+            self.sweep(class, &mut all)?;
+            return Some(all);
+        }
         let mut left = max.map(|max| max - min);
         while left != Some(0) && !last.is_empty() {
             last = self.ends(sub, &last)?;
+            self.spend(2 * self.set_steps())?;
             // Who got to a place with fewer repetitions gets as far from there as who got to it with more.
             last.leave(&all);
             all.join(&last);
@@ -262,9 +320,22 @@ impl Search<'_> {
         Some(all)
     }
 
+    /// Adds the places that are got to from these over bytes of a class.
+    fn sweep(&mut self, class: &Class, places: &mut Places) -> Option<()> {
+        let Some(first) = places.iter().next() else { return Some(()) };
+        self.spend((self.text.len() - first) * (1 + ranges(class)))?;
+        for place in first..self.text.len() {
+            if places.has(place) && is_in(class, self.text[place]) {
+                places.add(place + 1);
+            }
+        }
+        Some(())
+    }
+
     /// Those of the places at which what is looked for is, or is not.
     fn looked(&mut self, side: Side, body: &Hir, starts: &Places) -> Option<Places> {
         let bytes = self.text.len();
+        self.spend(starts.count())?;
         let found = match side {
             Side::Behind | Side::NotBehind => self.ends(body, &Places::all(bytes))?,
             Side::Ahead | Side::NotAhead => {
@@ -359,7 +430,7 @@ mod tests {
                 let length = rng.below(6) as usize;
                 let text: Vec<u8> = (0..length).map(|_| b"abA \n"[rng.below(5) as usize]).collect();
                 let found = other.is_match(&text);
-                assert_eq!(own.is_match(&text), found, "{expression:?} on {text:?}");
+                assert_eq!(own.find(&text).0, found, "{expression:?} on {text:?}");
             }
         }
     }
@@ -375,7 +446,7 @@ mod tests {
     #[test]
     fn what_takes_too_many_steps_is_not_found() {
         let slow = LookAround::new("(?:(?P<_ahead.1>(?P<_ahead.2>.*b)*)a)*$").unwrap();
-        assert!(slow.is_match(b"aab"), "it is found where it takes few");
-        assert!(!slow.is_match("a".repeat(4_000).as_bytes()));
+        assert!(slow.find(b"aab").0, "it is found where it takes few");
+        assert!(!slow.find("a".repeat(4_000).as_bytes()).0);
     }
 }

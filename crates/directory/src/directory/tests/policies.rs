@@ -217,7 +217,7 @@ fn unroutable_messages_go_where_the_policy_says() {
     let bytes = fixture.directory.bytes();
     assert_eq!(fixture.reached("x", "k"), [""; 0], "each shard looks at its exchanges in slices");
     let mut first = 0;
-    while fixture.directory.renew_exchanges(first, 3, |_| true) {
+    while fixture.directory.renew_exchanges(first, 3, |_| true, &mut 0) {
         first += 3;
     }
     assert_eq!(fixture.reached("x", "k"), ["q"]);
@@ -233,7 +233,7 @@ fn unroutable_messages_go_where_the_policy_says() {
     fixture.does(&own);
     assert_eq!(fixture.reached("xc", "k"), [""; 0], "its argument counts");
     fixture.does(&clear(PolicyScope::User, "p"));
-    fixture.directory.renew_exchanges(0, 100, |_| true);
+    fixture.directory.renew_exchanges(0, 100, |_| true, &mut 0);
     assert_eq!(fixture.reached("x", "k"), [""; 0]);
     for name in ["x", "xa", "xb", "xc"] {
         fixture.does(&delete_exchange(name, false));
