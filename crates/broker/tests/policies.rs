@@ -483,8 +483,8 @@ fn what_a_queue_has_dropped_goes_where_it_was_to_go_when_the_policy_ends_meanwhi
         (0..rounds).for_each(|_| _ = world.round());
         begin(clear("p"));
         world.settle();
-        let left: u64 = queues.iter().map(|queue| world.queue(queue).ready as u64).sum();
-        let dead = world.queue("dead").ready as u64;
+        let left: u64 = queues.iter().map(|queue| world.queue(queue).ready).sum();
+        let dead = world.queue("dead").ready;
         assert_eq!(dead + left, 3 * messages, "after {rounds} rounds");
         met += usize::from(dead > 0 && left > 3);
         queues.iter().for_each(|queue| _ = alice.purge(queue));

@@ -8,13 +8,14 @@ mod rights;
 use crate::change::{Applied, Change};
 use crate::permission::{Permission, TopicPermission};
 use crate::request::VhostRef;
-use crate::user::{PasswordHash, User, UserLimits};
+use crate::user::{PasswordHash, User};
 use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Bound;
 use lepus_base::VhostId;
 use lepus_queue::refusal::{Refusal, RefusalKind};
 pub use login::Anonymous;
@@ -218,39 +219,15 @@ impl Accounts {
         }
     }
 
-    /// Adds the changes that make all this from nothing, but for the used ids.
-    pub(crate) fn snapshot(&self, into: &mut Vec<Change>) {
-        for info in self.vhosts.values() {
-            let (id, name) = (info.id, info.name.clone());
-            into.push(Change::VhostCreated { id, name, metadata: info.metadata.clone() });
-            if info.limits != VhostLimits::default() {
-                into.push(Change::VhostLimited { id, limits: info.limits });
-            }
-        }
-        for user in self.users.values() {
-            let (name, tags) = (user.name.clone(), user.tags.clone());
-            into.push(Change::UserPut { name, password: user.password.clone(), tags });
-            if user.limits != UserLimits::default() {
-                into.push(Change::UserLimited { name: user.name.clone(), limits: user.limits });
-            }
-            for (vhost, permission) in user.permissions() {
-                into.push(Change::PermissionSet {
-                    user: user.name.clone(),
-                    vhost,
-                    configure: permission.configure.text().into(),
-                    write: permission.write.text().into(),
-                    read: permission.read.text().into(),
-                });
-            }
-            for (vhost, exchange, permission) in user.topic_permissions() {
-                into.push(Change::TopicPermissionSet {
-                    user: user.name.clone(),
-                    vhost,
-                    exchange: exchange.into(),
-                    write: permission.write.text().into(),
-                    read: permission.read.text().into(),
-                });
-            }
-        }
+    /// The virtual host that was created next after this one.
+    pub(crate) fn vhost_behind(&self, vhost: Option<VhostId>) -> Option<&VhostInfo> {
+        let first = vhost.map_or(Bound::Unbounded, Bound::Excluded);
+        self.vhosts.range((first, Bound::Unbounded)).next().map(|(_, info)| info)
+    }
+
+    /// The user whose name comes next after this one.
+    pub(crate) fn user_behind(&self, name: Option<&str>) -> Option<&User> {
+        let first = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.users.range::<str, _>((first, Bound::Unbounded)).next().map(|(_, user)| user)
     }
 }

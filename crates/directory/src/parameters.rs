@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::ops::Bound;
 use lepus_base::VhostId;
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
@@ -19,7 +19,7 @@ const NAME_BYTES_MAX: usize = 255;
 const ENTRY_BYTES: usize = 128;
 
 /// By virtual host, component and name.
-type Key = (VhostId, Box<str>, Box<str>);
+pub(crate) type Key = (VhostId, Box<str>, Box<str>);
 
 /// A parameter of a part of the broker in a virtual host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,20 +158,17 @@ impl Parameters {
         self.shared_bytes -= own.values().map(|value| value.len()).sum::<usize>();
     }
 
-    /// Adds the changes that make all this from nothing.
-    pub(crate) fn snapshot(&self, into: &mut Vec<Change>) {
-        for ((vhost, component, name), value) in &self.by_key {
-            into.push(Change::ParameterSet {
-                vhost: *vhost,
-                component: component.clone(),
-                name: name.clone(),
-                value: Arc::clone(value),
-            });
-        }
-        for (name, value) in &self.global {
-            let value = Arc::clone(value);
-            into.push(Change::GlobalParameterSet { name: name.clone(), value });
-        }
+    /// The parameter of a virtual host next after this one, with its JSON text.
+    pub(crate) fn behind(&self, last: Option<&Key>) -> Option<(&Key, &Arc<str>)> {
+        let first = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_key.range::<Key, _>((first, Bound::Unbounded)).next()
+    }
+
+    /// The parameter of the whole broker next after this one, with its JSON text.
+    pub(crate) fn global_behind(&self, last: Option<&str>) -> Option<(&str, &Arc<str>)> {
+        let first = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut behind = self.global.range::<str, _>((first, Bound::Unbounded));
+        behind.next().map(|(name, value)| (&**name, value))
     }
 }
 

@@ -12,6 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 use lepus_base::VhostId;
 use lepus_queue::QueueSettings;
 use lepus_queue::refusal::{Refusal, RefusalKind};
@@ -237,15 +238,22 @@ impl Policies {
         }
     }
 
-    /// Adds the changes that make all this from nothing.
-    pub(crate) fn snapshot(&self, into: &mut Vec<Change>) {
-        for (vhost, found) in &self.by_vhost {
-            for scope in PolicyScope::ALL {
-                for policy in found.scope(scope).by_name.values() {
-                    let policy = Arc::clone(policy);
-                    into.push(Change::PolicySet { vhost: *vhost, scope, policy });
-                }
-            }
-        }
+    /// The policy next after this one: by virtual host, scope and name.
+    pub(crate) fn behind(
+        &self,
+        last: Option<(VhostId, PolicyScope, &str)>,
+    ) -> Option<(VhostId, PolicyScope, &Arc<Policy>)> {
+        let first = last.map_or(Bound::Unbounded, |(vhost, ..)| Bound::Included(vhost));
+        self.by_vhost.range((first, Bound::Unbounded)).find_map(|(vhost, found)| {
+            let last = last.filter(|(other, ..)| other == vhost);
+            let is_over = |scope: &PolicyScope| last.is_some_and(|(_, last, _)| last != *scope);
+            PolicyScope::ALL.into_iter().skip_while(is_over).find_map(|scope| {
+                let name = last.filter(|(_, last, _)| *last == scope).map(|(.., name)| name);
+                let first = name.map_or(Bound::Unbounded, Bound::Excluded);
+                let mut behind =
+                    found.scope(scope).by_name.range::<str, _>((first, Bound::Unbounded));
+                behind.next().map(|(_, policy)| (*vhost, scope, policy))
+            })
+        })
     }
 }

@@ -217,6 +217,76 @@ fn a_walk_in_small_steps_finds_the_same() {
 }
 
 #[test]
+fn policies_parameters_and_permissions_come_in_slices_by_their_bytes_too() {
+    let mut fixture = Fixture::new();
+    for vhost in ["v1", "v2", "v3"] {
+        fixture.does(&Request::CreateVhost { name: vhost.into(), metadata: Default::default() });
+        for number in 0..40 {
+            for scope in PolicyScope::ALL {
+                fixture.does(&Request::SetPolicy {
+                    vhost: vhost.into(),
+                    scope,
+                    name: format!("p{number}"),
+                    pattern: "a".repeat(1_000),
+                    apply_to: "queues".into(),
+                    priority: number % 3,
+                    definition: Table::new().with("max-length", 1),
+                });
+            }
+            fixture.does(&Request::SetParameter {
+                vhost: vhost.into(),
+                component: format!("c{}", number % 2),
+                name: format!("n{number}"),
+                value: format!("\"{}\"", "v".repeat(2_000)),
+            });
+            fixture.does(&Request::SetGlobalParameter {
+                name: format!("{vhost}-{number}"),
+                value: format!("\"{}\"", "g".repeat(2_000)),
+            });
+        }
+    }
+    let directory = &fixture.directory;
+    let whole = directory.snapshot(Extent::Durable);
+    let (mut walk, mut slices) = (Snapshot::new(Extent::Durable), 0);
+    let (mut all, mut slice) = (Vec::new(), Vec::new());
+    loop {
+        let more = walk.next(directory, 512, &mut slice);
+        let bytes: usize = slice.iter().map(|change| bytes_of(change).len()).sum();
+        assert!(bytes < 80 << 10, "a slice has {bytes} bytes");
+        all.append(&mut slice);
+        slices += 1;
+        if !more {
+            break;
+        }
+    }
+    assert!(slices > 8, "{slices}");
+    assert_eq!(all, whole);
+    let mut copy = empty();
+    whole.iter().for_each(|change| copy.replay(change));
+    for scope in PolicyScope::ALL {
+        let found: Vec<_> = copy.policies(scope, None).map(|(_, policy)| policy).collect();
+        let expected = directory.policies(scope, None).map(|(_, policy)| policy);
+        assert!(found.len() == 120 && expected.eq(found.iter().copied()));
+    }
+    assert!(
+        copy.parameters(None)
+            .map(|(_, it)| it.name)
+            .eq(directory.parameters(None).map(|(_, it)| it.name))
+    );
+    assert!(copy.global_parameters().eq(directory.global_parameters()));
+    // Each step is one of them.
+    let (mut walk, mut steps) = (Snapshot::new(Extent::Durable), Vec::new());
+    while walk.next(directory, 1, &mut steps) {}
+    assert_eq!(steps, whole);
+}
+
+fn bytes_of(change: &Change) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    crate::codec::encode(change, &mut bytes);
+    bytes
+}
+
+#[test]
 fn ids_that_were_used_are_not_used_again() {
     let mut fixture = Fixture::new();
     let first = fixture.queue("q1");

@@ -4,8 +4,8 @@ use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use crate::definitions::policy_value;
-use lepus_broker::Query;
 use lepus_broker::directory::{PolicyScope, Request};
+use lepus_broker::{Answer, Query};
 use serde_json::Value;
 
 /// What the answer says whose policy is not followed everywhere yet.
@@ -19,7 +19,9 @@ pub(crate) fn change(
     context.administer(request)?;
     let epoch = context.directory().policy_epoch();
     let followed = context.api.broker.ask_all(&Query::AwaitPolicies { epoch });
-    Ok(followed.is_err().then_some("some queues do not follow it yet"))
+    let reaches = |answer: &Answer| matches!(answer, Answer::PoliciesApplied { epoch: up_to } if *up_to >= epoch);
+    let is_done = followed.is_ok_and(|answers| answers.iter().all(reaches));
+    Ok((!is_done).then_some("some queues do not follow it yet"))
 }
 
 /// The answer, with a word on what is not done yet.
