@@ -49,6 +49,7 @@ bench: release ## Measure against RabbitMQ, LavinMQ (LAVINMQ=PATH), NATS and the
 	@.ci/install bench
 	@$(BUILD) lepus-bench
 	@target/release/lepus-bench run $(BENCH)
+	@target/release/lepus-bench management $(MANAGEMENT)
 
 bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ and LavinMQ; ROWS=NAME,… SCALE=1.0
 	@.ci/install bench

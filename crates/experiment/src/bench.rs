@@ -11,6 +11,7 @@ mod ground;
 mod idle;
 mod instructions;
 mod large;
+mod management;
 mod measure;
 mod nats_load;
 mod null_broker;
@@ -100,6 +101,10 @@ fn carry_out(command: Command) -> Result<(), String> {
         }
         Command::Idle { crowd, places } => idle::run(crowd, &places.prepare()?.0),
         Command::Large { message, places } => large::run(message, &places.prepare()?.0),
+        Command::Management { management, places } => {
+            let (place, load) = places.prepare()?;
+            management::run(management, &place, &load)
+        }
         Command::TlsChurn { churn, places } => tls_churn::run(churn, &places.prepare()?.0),
         Command::Drive { load, messages } => return drive(&load, messages),
         Command::NumaModel { results } => {

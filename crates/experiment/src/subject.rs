@@ -388,6 +388,15 @@ impl Subject {
         self.kind != Some(Kind::LavinMq)
     }
 
+    /// Its page of metrics.
+    ///
+    /// # Errors
+    /// When it has none, or does not give it.
+    pub fn metrics(&self) -> io::Result<String> {
+        let port = self.metrics.ok_or_else(|| io::Error::other("this broker has no metrics"))?;
+        metrics::fetch(("127.0.0.1", port))
+    }
+
     /// What the broker has counted.
     ///
     /// # Errors

@@ -14,20 +14,22 @@ mod failure;
 mod list;
 mod mirror;
 mod objects;
+mod output;
 mod path;
 mod request;
 mod samples;
 mod shovel;
 mod table;
 
+pub use failure::Failure;
 pub use mirror::Mirror;
+pub use output::Output;
 pub(crate) use path::Parameters;
 pub use request::{Caller, Reply, Request};
 
 use crate::snapshot::{Node, Snapshot};
 use access::{Right, Throttle};
 use context::Context;
-use failure::Failure;
 use lepus_base::ShardId;
 use lepus_broker::directory;
 use lepus_broker::refusal::Refusal;
@@ -200,8 +202,15 @@ impl Api {
     /// Answers a request. May take as long as the broker takes to do it.
     #[must_use]
     pub fn answer(&self, request: &Request) -> Reply {
+        self.answer_to(request, None)
+    }
+
+    /// The same; what is long in the answer goes to `output`, and the reply has no body then.
+    #[must_use]
+    pub fn answer_to(&self, request: &Request, output: Option<&dyn Output>) -> Reply {
         let mut user = String::new();
-        let result = self.try_answer(request, &mut user);
+        let output = output.filter(|_| request.method != "HEAD");
+        let result = self.try_answer(request, output, &mut user);
         let mut reply = result.unwrap_or_else(Failure::into_reply);
         let is_look = matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS");
         if !is_look || matches!(reply.status, 401 | 429) {
@@ -238,7 +247,12 @@ impl Api {
     }
 
     /// The answer; `user` is told who asks, once that is known.
-    fn try_answer(&self, request: &Request, user: &mut String) -> Result<Reply, Failure> {
+    fn try_answer(
+        &self,
+        request: &Request,
+        output: Option<&dyn Output>,
+        user: &mut String,
+    ) -> Result<Reply, Failure> {
         let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
         let parts = path::parts(path)?;
         let Some((entry, names)) = table::find(&parts) else { return Err(Failure::not_found()) };
@@ -270,6 +284,6 @@ impl Api {
             return Err(Failure::new(503, "app_stopped", "the broker was stopped by stop_app"));
         }
         let query = Parameters::read(&request.query)?;
-        (action.answer)(&Context { api: self, request, login, names, query })
+        (action.answer)(&Context { api: self, request, login, names, query, output })
     }
 }

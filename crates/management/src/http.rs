@@ -45,8 +45,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// The same for one that has the spare descriptor: others wait for it.
 const SPARE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Threads for answers that block.
-const BLOCKING_THREADS_MAX: usize = 16;
+/// How long a client may take none of the bytes that are there for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Threads for answers that block; those that have nothing to do end.
+const BLOCKING_THREADS_MAX: usize = 48;
 /// Pause after a failed accept, when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -307,6 +309,8 @@ async fn connection<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let mut stream = tokio_io_timeout::TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let life = if loan.is_some() { SPARE_TIMEOUT } else { CONNECTION_TIMEOUT };
     let place = Arc::new(place);
     let given_way = Arc::clone(&place.given_way);
@@ -329,7 +333,7 @@ async fn connection<S>(
         .header_read_timeout(request_timeout)
         .keep_alive(loan.is_none())
         .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
     // However it ends: a client's broken request is the client's affair.
     tokio::select! {
         () = given_way.notified() => {}

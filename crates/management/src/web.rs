@@ -3,10 +3,10 @@
 //! Nobody makes it read much before the login is right: a body above [`FREE_BODY_BYTES_MAX`] is read for users only, a few
 //! of them at a time. Where the request comes from another web site it is refused unless that is allowed.
 
-use crate::api::{Api, Caller, Reply, Request};
+use crate::api::{Api, Caller, Failure, Reply, Request};
 use crate::http::{self, Door, Peer};
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -15,7 +15,10 @@ use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
+
+mod answer;
+use answer::{Answer, LongAnswers};
 
 /// How long a client may take to begin a request; connections are kept open between two of them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,8 +30,9 @@ const FREE_BODY_BYTES_MAX: usize = 64 << 10;
 const USER_BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a file of definitions.
 const DEFINITIONS_BYTES_MAX: usize = 200 << 20;
-/// Larger bodies that are read and answered at a time.
-const LARGE_BODIES_MAX: usize = 2;
+/// KiB of larger bodies that are read and answered at a time. Each counts with the length that it declares, else with the
+/// most that it may have: who sends a small one slowly keeps little from others.
+const LARGE_BODIES_KIB_MAX: usize = 2 * DEFINITIONS_BYTES_MAX / 1024;
 /// Answers that are made at a time; others wait.
 const ANSWERS_MAX: usize = 8;
 /// Of requests that handle messages, which may wait for the broker: looks and health checks do not wait for them.
@@ -53,9 +57,10 @@ struct Desk {
     /// Set once the broker serves.
     api: Arc<OnceLock<Arc<Api>>>,
     settings: Settings,
-    answers: Semaphore,
-    message_answers: Semaphore,
+    answers: Arc<Semaphore>,
+    message_answers: Arc<Semaphore>,
     large_bodies: Semaphore,
+    long_answers: LongAnswers,
 }
 
 /// Serves `listeners` until the end of the program, on a thread of its own. Before `api` is set it says that the broker
@@ -71,9 +76,10 @@ pub fn start(
     let desk = Desk {
         api,
         settings,
-        answers: Semaphore::new(ANSWERS_MAX),
-        message_answers: Semaphore::new(MESSAGE_ANSWERS_MAX),
-        large_bodies: Semaphore::new(LARGE_BODIES_MAX),
+        answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+        message_answers: Arc::new(Semaphore::new(MESSAGE_ANSWERS_MAX)),
+        large_bodies: Semaphore::new(LARGE_BODIES_KIB_MAX),
+        long_answers: LongAnswers::default(),
     };
     let router = Router::new().fallback(handle).with_state(Arc::new(desk));
     http::run("management", listeners, router, REQUEST_TIMEOUT)
@@ -158,7 +164,8 @@ impl Desk {
                     Err(_) => return write(broken()),
                 }
                 if declared.is_none_or(|bytes| bytes > USER_BODY_BYTES_MAX) {
-                    match turn(&self.large_bodies).await {
+                    let bytes = declared.unwrap_or(most).min(DEFINITIONS_BYTES_MAX);
+                    match turn(&self.large_bodies, bytes.div_ceil(1024)).await {
                         Ok(permit) => _large = permit,
                         Err(reply) => return write(reply),
                     }
@@ -178,30 +185,46 @@ impl Desk {
             .iter()
             .any(|end| path.trim_end_matches('/').ends_with(end));
         let places = if handles_messages { &self.message_answers } else { &self.answers };
-        let _turn = match turn(places).await {
-            Ok(permit) => permit,
-            Err(reply) => return write(reply),
-        };
+        let turn =
+            match tokio::time::timeout(TURN_TIMEOUT, Arc::clone(places).acquire_owned()).await {
+                Ok(Ok(permit)) => permit,
+                _ => return write(busy().into_reply()),
+            };
         let api = Arc::clone(api);
-        let answered = tokio::task::spawn_blocking(move || {
-            let reply = api.answer(&request);
-            let body = reply.body.as_ref().map(|body| Bytes::from(body.to_string()));
-            (Reply { body: None, ..reply }, body)
+        let (start, started) = oneshot::channel();
+        let answer = Answer::new(self.long_answers.clone(), turn, start);
+        let mut answered = tokio::task::spawn_blocking(move || {
+            let reply = api.answer_to(&request, Some(&answer));
+            answer.end(reply)
         });
-        match answered.await {
-            Ok((reply, body)) => write_parts(reply, body),
-            Err(_) => write(broken()),
+        tokio::select! {
+            biased;
+            Ok(pieces) = started => with_body(Response::new(Body::new(pieces))),
+            answered = &mut answered => match answered {
+                Ok((reply, body)) => write_parts(reply, body.map(Body::new)),
+                Err(_) => write(broken()),
+            },
         }
     }
 }
 
-/// A place among few.
-async fn turn(places: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, Reply> {
-    match tokio::time::timeout(TURN_TIMEOUT, places.acquire()).await {
+/// So many of few places.
+async fn turn(
+    places: &Semaphore,
+    count: usize,
+) -> Result<tokio::sync::SemaphorePermit<'_>, Reply> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    match tokio::time::timeout(TURN_TIMEOUT, places.acquire_many(count)).await {
         Ok(Ok(permit)) => Ok(permit),
-        _ => Err(failure(503, "service_unavailable", "too many requests at a time")
-            .with("retry-after", "1".to_owned())),
+        _ => Err(busy().into_reply()),
     }
+}
+
+fn busy() -> Failure {
+    let mut failure =
+        Failure::new(503, "service_unavailable", "too many requests at a time; try again");
+    failure.headers.push(("retry-after", "1".to_owned()));
+    failure
 }
 
 /// Stands for an address where there is none; nothing is permitted to it that is not to everybody.
@@ -231,18 +254,25 @@ fn text(text: &'static str) -> Response {
 }
 
 fn write(reply: Reply) -> Response {
-    let body = reply.body.as_ref().map(|body| Bytes::from(body.to_string()));
+    let body = reply.body.as_ref().map(|body| Body::from(body.to_string()));
     write_parts(reply, body)
 }
 
-fn write_parts(reply: Reply, body: Option<Bytes>) -> Response {
-    let mut response = Response::new(body.clone().map_or_else(Body::empty, Body::from));
+/// Says that the body is JSON.
+fn with_body(mut response: Response) -> Response {
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn write_parts(reply: Reply, body: Option<Body>) -> Response {
+    let mut response = match body {
+        Some(body) => with_body(Response::new(body)),
+        None => Response::new(Body::empty()),
+    };
     *response.status_mut() =
         StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    if body.is_some() {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
     for (name, value) in reply.headers {
         // A value that no header can hold is left out.
         if let Ok(value) = HeaderValue::from_str(&value) {

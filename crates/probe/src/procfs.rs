@@ -46,6 +46,24 @@ pub fn read(pid: u32) -> io::Result<Reading> {
     })
 }
 
+/// Nanoseconds of CPU that the thread of that name of the program `pid` has had.
+///
+/// # Errors
+/// When the program does not run any more, or has no such thread.
+pub fn thread_nanos(pid: u32, name: &str) -> io::Result<u64> {
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        // A thread may end while its siblings are read.
+        let found = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if found.trim_end() == name {
+            let text = fs::read_to_string(task.join("schedstat"))?;
+            let nanos = text.split(' ').next().and_then(|word| word.parse().ok());
+            return nanos.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+    }
+    Err(io::Error::other(format!("no thread is called {name}")))
+}
+
 /// Nanoseconds of CPU that the living threads of the program `pid` have had.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use super::curves;
 use super::ground::Ground;
 use super::idle::Crowd;
 use super::large::LargeMessage;
+use super::management::Management;
 use super::measure::{Load, SECONDS_MIN};
 use super::place::Place;
 use super::tls_churn::Churn;
@@ -114,6 +115,13 @@ pub enum Command {
     Large {
         #[command(flatten)]
         message: LargeMessage,
+        #[command(flatten)]
+        places: Places,
+    },
+    /// Measures what the management API costs with many queues, and what messages lose beside it
+    Management {
+        #[command(flatten)]
+        management: Management,
         #[command(flatten)]
         places: Places,
     },

@@ -4,6 +4,7 @@ use super::Api;
 use super::access::Login;
 use super::body::Fields;
 use super::failure::Failure;
+use super::output::Output;
 use super::path::Parameters;
 use super::request::Request;
 use lepus_base::{ShardId, VhostId};
@@ -19,6 +20,8 @@ pub(crate) struct Context<'a> {
     /// What the path has at the places of the pattern's names.
     pub(crate) names: Vec<String>,
     pub(crate) query: Parameters,
+    /// Where a long list goes; `None` where the answer is wanted as a value.
+    pub(crate) output: Option<&'a dyn Output>,
 }
 
 impl Context<'_> {

@@ -12,6 +12,8 @@ const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 500;
 /// Columns that are picked at most; further ones are left out.
 const COLUMNS_MAX: usize = 200;
+/// Items whose rows are made at a time.
+const ROWS_AT_A_TIME: usize = 512;
 /// Characters of a pattern at most, and bytes of what it is compiled to.
 const PATTERN_CHARS_MAX: usize = 1024;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
@@ -88,9 +90,24 @@ impl Context<'_> {
     /// 400 for a page that is none, and what `rows` fails with.
     pub(crate) fn list<T>(
         &self,
+        items: Vec<T>,
+        name: impl Fn(&T) -> &str,
+        rows: impl Fn(&[T]) -> Result<Vec<Value>, Failure>,
+    ) -> Result<Reply, Failure> {
+        self.list_with_keys(items, name, rows, |_, _| Ok(None))
+    }
+
+    /// The same; `keys` may give what the rows of some items have at a key without making them, for a list that is
+    /// sorted by it.
+    ///
+    /// # Errors
+    /// As with [`Context::list`].
+    pub(crate) fn list_with_keys<T>(
+        &self,
         mut items: Vec<T>,
         name: impl Fn(&T) -> &str,
         rows: impl Fn(&[T]) -> Result<Vec<Value>, Failure>,
+        keys: impl Fn(&[T], &str) -> Result<Option<Vec<Option<Value>>>, Failure>,
     ) -> Result<Reply, Failure> {
         let page = Page::read(self)?;
         let total = items.len();
@@ -114,30 +131,60 @@ impl Context<'_> {
                 (first, filtered.min(first + page.size), count)
             }
         };
-        let mut rows = match sort {
-            None => rows(&items[first..last])?,
-            Some(key) => {
-                let mut all = rows(&items)?;
-                all.sort_by(|a, b| compare(at(a, key), at(b, key)));
-                if self.query.is_true("sort_reverse") {
-                    all.reverse();
-                }
-                all.drain(first..last).collect()
+        if let Some(key) = sort {
+            let keys = match keys(&items, key)? {
+                Some(keys) => keys,
+                None => keys_of(&items, key, &rows)?,
+            };
+            assert_eq!(keys.len(), items.len(), "a key for each item");
+            let mut sorted: Vec<(Option<Value>, T)> = keys.into_iter().zip(items).collect();
+            sorted.sort_by(|(a, _), (b, _)| compare(a.as_ref(), b.as_ref()));
+            if self.query.is_true("sort_reverse") {
+                sorted.reverse();
             }
-        };
+            items = sorted.into_iter().map(|(_, item)| item).collect();
+        }
+        let Some(page) = page else { return self.whole(&items, rows) };
+        let mut rows = rows(&items[first..last])?;
         self.pick_columns(&mut rows);
-        Ok(Reply::json(match page {
-            None => Value::Array(rows),
-            Some(page) => json!({
-                "total_count": total,
-                "item_count": rows.len(),
-                "filtered_count": filtered,
-                "page": page.page,
-                "page_size": page.size,
-                "page_count": count.max(1),
-                "items": rows,
-            }),
-        }))
+        Ok(Reply::json(json!({
+            "total_count": total,
+            "item_count": rows.len(),
+            "filtered_count": filtered,
+            "page": page.page,
+            "page_size": page.size,
+            "page_count": count.max(1),
+            "items": rows,
+        })))
+    }
+
+    /// All items, which may be many: their rows are written while they are made where that is possible.
+    fn whole<T>(
+        &self,
+        items: &[T],
+        rows: impl Fn(&[T]) -> Result<Vec<Value>, Failure>,
+    ) -> Result<Reply, Failure> {
+        let mut all = Vec::new();
+        let mut is_first = true;
+        for part in items.chunks(ROWS_AT_A_TIME) {
+            let mut found = rows(part)?;
+            self.pick_columns(&mut found);
+            let Some(output) = self.output else {
+                all.extend(found);
+                continue;
+            };
+            let mut text = Vec::new();
+            for row in &found {
+                text.push(if is_first { b'[' } else { b',' });
+                is_first = false;
+                // Text of a value goes into memory: neither can fail.
+                serde_json::to_writer(&mut text, row).expect("a value is text");
+            }
+            output.write(text)?;
+        }
+        let Some(output) = self.output else { return Ok(Reply::json(Value::Array(all))) };
+        output.write(if is_first { b"[]".to_vec() } else { b"]".to_vec() })?;
+        Ok(Reply::empty(200))
     }
 
     /// A list of rows that are there.
@@ -145,11 +192,7 @@ impl Context<'_> {
     /// # Errors
     /// As with [`Context::list`].
     pub(crate) fn list_rows(&self, rows: Vec<Value>) -> Result<Reply, Failure> {
-        let name = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
-        let items: Vec<(String, Value)> = rows.into_iter().map(|row| (name(&row), row)).collect();
-        let given =
-            |items: &[(String, Value)]| Ok(items.iter().map(|(_, row)| row.clone()).collect());
-        self.list(items, |(name, _)| name, given)
+        self.list(rows, |row| row["name"].as_str().unwrap_or_default(), |rows| Ok(rows.to_vec()))
     }
 
     /// One object with the columns that are asked for.
@@ -175,6 +218,28 @@ impl Context<'_> {
     }
 }
 
+/// What the rows of items have at `key`. An item that is gone meanwhile has no row.
+fn keys_of<T>(
+    items: &[T],
+    key: &str,
+    rows: &impl Fn(&[T]) -> Result<Vec<Value>, Failure>,
+) -> Result<Vec<Option<Value>>, Failure> {
+    let mut keys = Vec::with_capacity(items.len());
+    for part in items.chunks(ROWS_AT_A_TIME) {
+        let mut found = rows(part)?;
+        if found.len() == part.len() {
+            keys.extend(found.iter_mut().map(|row| take(row, key)));
+            continue;
+        }
+        // One of them has no row: each is asked for by itself, so that no key goes to another item.
+        for item in part {
+            let row = rows(std::slice::from_ref(item))?.pop();
+            keys.push(row.and_then(|mut row| take(&mut row, key)));
+        }
+    }
+    Ok(keys)
+}
+
 /// Copies what stands at a path of keys to the same place in another object.
 fn copy(from: &Value, keys: &[&str], to: &mut Map<String, Value>) {
     let [key, rest @ ..] = keys else { return };
@@ -189,8 +254,9 @@ fn copy(from: &Value, keys: &[&str], to: &mut Map<String, Value>) {
     }
 }
 
-fn at<'a>(row: &'a Value, key: &str) -> Option<&'a Value> {
-    key.split('.').try_fold(row, |value, key| value.get(key))
+/// Takes what stands at a path of keys out of a row.
+fn take(row: &mut Value, key: &str) -> Option<Value> {
+    key.split('.').try_fold(row, |value, key| value.get_mut(key)).map(Value::take)
 }
 
 /// Missing values first, then numbers, texts and the rest.

@@ -7,11 +7,12 @@ use super::super::request::Reply;
 use crate::definitions::table_value;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use lepus_amqp::table::{Table, TableRef};
+use lepus_amqp::table::{Table, TableBytes, TableRef};
 use lepus_base::VhostId;
 use lepus_broker::binding::Destination;
 use lepus_broker::directory::{BindingInfo, DestinationRef, Directory, Request};
 use serde_json::{Value, json};
+use std::rc::Rc;
 
 /// The last part of the path of a binding: its key, and for one with arguments a text that stands for them.
 pub(crate) fn properties_key(routing_key: &str, arguments: TableRef<'_>) -> String {
@@ -54,16 +55,56 @@ fn row(vhost: &str, info: &BindingInfo<'_>) -> Value {
     })
 }
 
-fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
-    let rows = {
-        let directory = context.directory();
-        let mut rows = Vec::new();
-        for vhost in context.vhosts(&directory, vhost)? {
-            rows.extend(directory.bindings(vhost.id).map(|info| row(&vhost.name, &info)));
+/// A binding of a long list: the directory is not held while rows are made of it and read by the client.
+struct Item {
+    vhost: Rc<str>,
+    source: Box<str>,
+    destination: Destination,
+    routing_key: Box<str>,
+    arguments: TableBytes,
+}
+
+impl Item {
+    fn of(vhost: &Rc<str>, info: &BindingInfo<'_>) -> Item {
+        Item {
+            vhost: Rc::clone(vhost),
+            source: info.source.into(),
+            destination: match info.destination {
+                DestinationRef::Queue(name) => Destination::Queue(name.into()),
+                DestinationRef::Exchange(name) => Destination::Exchange(name.into()),
+            },
+            routing_key: info.routing_key.into(),
+            arguments: info.arguments.to_owned().to_bytes(),
         }
-        rows
+    }
+
+    fn row(&self) -> Value {
+        let destination = match &self.destination {
+            Destination::Queue(name) => DestinationRef::Queue(name),
+            Destination::Exchange(name) => DestinationRef::Exchange(name),
+        };
+        let info = BindingInfo {
+            source: &self.source,
+            destination,
+            routing_key: &self.routing_key,
+            arguments: self.arguments.as_ref(),
+        };
+        row(&self.vhost, &info)
+    }
+}
+
+fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
+    let items = {
+        let directory = context.directory();
+        let mut items = Vec::new();
+        for vhost in context.vhosts(&directory, vhost)? {
+            let name: Rc<str> = (*vhost.name).into();
+            items.extend(directory.bindings(vhost.id).map(|info| Item::of(&name, &info)));
+        }
+        items
     };
-    context.list_rows(rows)
+    // They have no name: a filter for names finds none, as with RabbitMQ.
+    context.list(items, |_| "", |items| Ok(items.iter().map(Item::row).collect()))
 }
 
 /// `GET /bindings`

@@ -5,8 +5,9 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use crate::definitions::{Importer, LIMITS, policy_value, table_value};
 use lepus_broker::directory::{
-    DestinationRef, Directory, PolicyScope, Request, VhostInfo, VhostRef,
+    DestinationRef, Directory, PolicyScope, QueueInfo, Request, VhostInfo, VhostRef,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// What stands at the top of a file of the whole broker.
@@ -54,74 +55,148 @@ fn parameters_of(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) ->
     rows.filter(|row| row["component"] != LIMITS).map(|row| in_file(row, names_vhost)).collect()
 }
 
-/// Exchanges, queues and bindings of a virtual host, in the order of their names.
-struct Objects {
-    exchanges: Vec<Value>,
-    queues: Vec<Value>,
-    bindings: Vec<Value>,
+/// Objects from which on a file is a long answer.
+const SHORT_OBJECTS_MAX: usize = 4096;
+
+#[derive(Serialize)]
+struct ExchangeItem<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vhost: Option<&'a str>,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: Value,
 }
 
-fn objects(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) -> Objects {
-    let named = |mut value: Value| {
-        if names_vhost {
-            value["vhost"] = json!(vhost.name);
+#[derive(Serialize)]
+struct QueueItem<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vhost: Option<&'a str>,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    durable: bool,
+    auto_delete: bool,
+    arguments: Value,
+}
+
+#[derive(Serialize)]
+struct BindingItem<'a> {
+    source: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vhost: Option<&'a str>,
+    destination: &'a str,
+    destination_type: &'a str,
+    routing_key: &'a str,
+    arguments: Value,
+}
+
+fn is_kept(queue: &QueueInfo) -> bool {
+    queue.durable && queue.exclusive().is_none() && !queue.server_named
+}
+
+/// Adds a list of a file's objects to its text, of which a brace stands at the end.
+fn add_list<T: Serialize>(text: &mut Vec<u8>, name: &str, items: impl Iterator<Item = T>) {
+    let end = text.pop();
+    assert_eq!(end, Some(b'}'), "the text is an object");
+    text.extend_from_slice(format!(",\"{name}\":[").as_bytes());
+    let mut is_first = true;
+    for item in items {
+        if !std::mem::take(&mut is_first) {
+            text.push(b',');
         }
-        value
-    };
-    let exchanges = directory.exchanges(Some(vhost.id));
-    let exchanges = exchanges.filter(|info| !info.is_predeclared() && !info.internal);
-    let queues = directory.queues(Some(vhost.id));
-    let kept =
-        queues.filter(|info| info.durable && info.exclusive().is_none() && !info.server_named);
-    let is_kept = |name: &str| {
-        let found = directory.queue(vhost.id, name);
-        found.is_some_and(|info| info.durable && info.exclusive().is_none() && !info.server_named)
-    };
-    let bindings = directory.bindings(vhost.id).filter(|info| {
-        let is_told = |name: &str| {
+        // Text of a value goes into memory: neither can fail.
+        serde_json::to_writer(&mut *text, &item).expect("an object is text");
+    }
+    text.extend_from_slice(b"]}");
+}
+
+/// The file: what is in `head`, and the exchanges, queues and bindings of virtual hosts, in the order of their names.
+/// Written as text at once: there may be hundreds of thousands, and nothing else changes the directory meanwhile.
+fn text(directory: &Directory, head: &Value, vhosts: &[&VhostInfo], names_vhost: bool) -> Vec<u8> {
+    let mut text = head.to_string().into_bytes();
+    let name_of = |vhost: &VhostInfo| names_vhost.then(|| vhost.name.to_string());
+    let names: Vec<Option<String>> = vhosts.iter().map(|vhost| name_of(vhost)).collect();
+    let named = || vhosts.iter().zip(&names);
+    let exchanges = named().flat_map(|(vhost, name)| {
+        let kept = directory.exchanges(Some(vhost.id));
+        let kept = kept.filter(|info| !info.is_predeclared() && !info.internal);
+        kept.map(|info| ExchangeItem {
+            name: &info.name,
+            vhost: name.as_deref(),
+            kind: info.kind_name(),
+            durable: info.durable,
+            auto_delete: info.auto_delete,
+            internal: info.internal,
+            arguments: table_value(info.arguments.as_ref()),
+        })
+    });
+    add_list(&mut text, "exchanges", exchanges);
+    let queues = named().flat_map(|(vhost, name)| {
+        let kept = directory.queues(Some(vhost.id)).filter(|info| is_kept(info));
+        kept.map(|info| QueueItem {
+            name: info.name(),
+            vhost: name.as_deref(),
+            kind: info.kind.name(),
+            durable: info.durable,
+            auto_delete: info.auto_delete,
+            arguments: table_value(info.arguments()),
+        })
+    });
+    add_list(&mut text, "queues", queues);
+    let bindings = named().flat_map(|(vhost, name)| {
+        let is_told = move |name: &str| {
             directory.exchange(vhost.id, name).is_some_and(|exchange| !exchange.internal)
         };
-        let leads_on = match info.destination {
-            DestinationRef::Queue(name) => is_kept(name),
-            DestinationRef::Exchange(name) => is_told(name),
-        };
-        !info.source.is_empty() && is_told(info.source) && leads_on
+        let kept = directory.bindings(vhost.id).filter(move |info| {
+            let leads_on = || match info.destination {
+                DestinationRef::Queue(name) => directory.queue(vhost.id, name).is_some_and(is_kept),
+                DestinationRef::Exchange(name) => is_told(name),
+            };
+            !info.source.is_empty() && is_told(info.source) && leads_on()
+        });
+        kept.map(|info| BindingItem {
+            source: info.source,
+            vhost: name.as_deref(),
+            destination: info.destination.name(),
+            destination_type: info.destination.kind(),
+            routing_key: info.routing_key,
+            arguments: table_value(info.arguments),
+        })
     });
-    Objects {
-        exchanges: exchanges
-            .map(|info| {
-                named(json!({
-                    "name": info.name,
-                    "type": info.kind_name(),
-                    "durable": info.durable,
-                    "auto_delete": info.auto_delete,
-                    "internal": info.internal,
-                    "arguments": table_value(info.arguments.as_ref()),
-                }))
-            })
-            .collect(),
-        queues: kept
-            .map(|info| {
-                named(json!({
-                    "name": info.name(),
-                    "type": info.kind.name(),
-                    "durable": info.durable,
-                    "auto_delete": info.auto_delete,
-                    "arguments": table_value(info.arguments()),
-                }))
-            })
-            .collect(),
-        bindings: bindings
-            .map(|info| {
-                named(json!({
-                    "source": info.source,
-                    "destination": info.destination.name(),
-                    "destination_type": info.destination.kind(),
-                    "routing_key": info.routing_key,
-                    "arguments": table_value(info.arguments),
-                }))
-            })
-            .collect(),
+    add_list(&mut text, "bindings", bindings);
+    text
+}
+
+/// Gives a file's text where long answers go; without that, for an operator, it is read back as the value that he wants.
+fn give(context: &Context<'_>, text: Vec<u8>, tag: String) -> Result<Reply, Failure> {
+    let mut reply = match context.output {
+        Some(output) => {
+            output.write_whole(text);
+            Reply::empty(200)
+        }
+        None => Reply::json(serde_json::from_slice(&text).expect("it was made from values")),
+    };
+    reply = reply.with("etag", tag);
+    if let Some(name) = context.query.get("download").filter(|name| !name.is_empty()) {
+        let name: String = name.chars().filter(|c| !c.is_control() && *c != '"').collect();
+        reply = reply.with("content-disposition", format!("attachment; filename=\"{name}\""));
+    }
+    Ok(reply)
+}
+
+/// Waits for a place among the long answers where the file is going to be one.
+fn admit(context: &Context<'_>) -> Result<(), Failure> {
+    let objects = {
+        let directory = context.directory();
+        directory.object_count() + directory.binding_count()
+    };
+    match context.output {
+        Some(output) if objects > SHORT_OBJECTS_MAX => output.admit(),
+        _ => Ok(()),
     }
 }
 
@@ -131,17 +206,9 @@ fn unchanged(context: &Context<'_>, tag: &str) -> Option<Reply> {
     is_known.then(|| Reply::empty(304).with("etag", tag.to_owned()))
 }
 
-fn reply(context: &Context<'_>, body: Value, tag: String) -> Reply {
-    let mut reply = Reply::json(body).with("etag", tag);
-    if let Some(name) = context.query.get("download").filter(|name| !name.is_empty()) {
-        let name: String = name.chars().filter(|c| !c.is_control() && *c != '"').collect();
-        reply = reply.with("content-disposition", format!("attachment; filename=\"{name}\""));
-    }
-    reply
-}
-
 /// `GET /definitions`
 pub(crate) fn all(context: &Context<'_>) -> Result<Reply, Failure> {
+    admit(context)?;
     let directory = context.directory();
     let tag = format!("\"{}\"", directory.version());
     if let Some(reply) = unchanged(context, &tag) {
@@ -179,20 +246,15 @@ pub(crate) fn all(context: &Context<'_>) -> Result<Reply, Failure> {
     body["global_parameters"] = global.filter(is_told).collect();
     let policies = accounts.vhosts().flat_map(|vhost| policies_of(&directory, vhost, true));
     body["policies"] = policies.collect();
-    let (mut exchanges, mut queues, mut bindings) = (Vec::new(), Vec::new(), Vec::new());
-    for vhost in accounts.vhosts() {
-        let objects = objects(&directory, vhost, true);
-        exchanges.extend(objects.exchanges);
-        queues.extend(objects.queues);
-        bindings.extend(objects.bindings);
-    }
-    (body["exchanges"], body["queues"], body["bindings"]) =
-        (exchanges.into(), queues.into(), bindings.into());
-    Ok(reply(context, body, tag))
+    let vhosts: Vec<&VhostInfo> = accounts.vhosts().collect();
+    let text = text(&directory, &body, &vhosts, true);
+    drop(directory);
+    give(context, text, tag)
 }
 
 /// `GET /definitions/{v}`
 pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
+    admit(context)?;
     let directory = context.directory();
     let id = context.vhost(&directory, context.name(0))?;
     let vhost = directory.vhost_info(id).ok_or_else(Failure::not_found)?;
@@ -200,7 +262,6 @@ pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
     if let Some(reply) = unchanged(context, &tag) {
         return Ok(reply);
     }
-    let objects = objects(&directory, vhost, false);
     let mut body = head(context, "single_virtual_host");
     body["original_vhost_name"] = json!(vhost.name);
     body["metadata"] = metadata(vhost);
@@ -210,9 +271,9 @@ pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
     body["limits"] = json!(super::limits::of_vhost(vhost));
     body["parameters"] = parameters_of(&directory, vhost, false).into();
     body["policies"] = policies_of(&directory, vhost, false).into();
-    (body["exchanges"], body["queues"], body["bindings"]) =
-        (objects.exchanges.into(), objects.queues.into(), objects.bindings.into());
-    Ok(reply(context, body, tag))
+    let text = text(&directory, &body, &[vhost], false);
+    drop(directory);
+    give(context, text, tag)
 }
 
 /// The file in a body: the body itself, or the part of a form that is called `file`.

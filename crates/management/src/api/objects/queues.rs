@@ -104,6 +104,26 @@ impl Context<'_> {
     }
 }
 
+/// A figure of each queue by the name of its column; `None` for columns that are none.
+fn figures_at(
+    context: &Context<'_>,
+    items: &[Item],
+    column: &str,
+) -> Result<Option<Vec<Option<Value>>>, Failure> {
+    let figure: fn(&QueueFigures) -> u64 = match column {
+        "messages" => |figures| figures.ready + figures.unacked,
+        "messages_ready" => |figures| figures.ready,
+        "messages_unacknowledged" => |figures| figures.unacked,
+        "consumers" => |figures| figures.consumers.into(),
+        "message_bytes" => |figures| figures.ready_bytes + figures.unacked_bytes,
+        "memory" => |figures| figures.memory_bytes,
+        _ => return Ok(None),
+    };
+    let figures = context.queue_figures(items)?;
+    let of = |item: &Item| figures.get(&item.id).map(|found| json!(figure(found)));
+    Ok(Some(items.iter().map(of).collect()))
+}
+
 fn add_totals(row: &mut Map<String, Value>, figures: &QueueFigures) {
     row.insert("messages".to_owned(), json!(figures.ready + figures.unacked));
     row.insert("messages_ready".to_owned(), json!(figures.ready));
@@ -167,7 +187,13 @@ fn item(info: &QueueInfo) -> Item {
 }
 
 fn listed(context: &Context<'_>, items: Vec<Item>) -> Result<Reply, Failure> {
-    context.list(items, |item| &item.name, |items| context.queue_rows(items, false))
+    let rows = |items: &[Item]| context.queue_rows(items, false);
+    context.list_with_keys(
+        items,
+        |item| &item.name,
+        rows,
+        |items, key| figures_at(context, items, key),
+    )
 }
 
 /// `GET /queues`

@@ -1,0 +1,332 @@
+//! An answer on its way to a client: short ones as a whole, long ones in pieces while they are made.
+//!
+//! A client that reads slowly holds a piece or two, not the whole of a long list, and few long answers are held at a time:
+//! what the API takes of memory does not grow with the number of those who ask for everything.
+
+use super::{TURN_TIMEOUT, busy};
+use crate::api::{Failure, Output, Reply};
+use axum::body::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// Bytes of an answer that is given as a whole without a place among the long ones, and of a piece of a long one.
+const SHORT_BYTES_MAX: usize = 1 << 20;
+/// Long answers at a time, until the last byte is sent.
+const LONG_ANSWERS_MAX: usize = 2;
+/// Those that may wait for a place; further ones are refused at once.
+const LONG_ANSWERS_WAITING_MAX: usize = 16;
+/// Pieces that wait for a client to read them.
+const PIECES_MAX: usize = 1;
+
+/// The places of long answers.
+#[derive(Clone, Debug)]
+pub(super) struct LongAnswers {
+    places: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
+impl Default for LongAnswers {
+    fn default() -> LongAnswers {
+        LongAnswers {
+            places: Arc::new(Semaphore::new(LONG_ANSWERS_MAX)),
+            waiting: Arc::new(Semaphore::new(LONG_ANSWERS_WAITING_MAX)),
+        }
+    }
+}
+
+/// An answer that is being made, on a thread that may block.
+pub(super) struct Answer {
+    long_answers: LongAnswers,
+    runtime: Handle,
+    /// The place among those who are answered; given back before another one is waited for.
+    turn: Cell<Option<OwnedSemaphorePermit>>,
+    place: Cell<Option<OwnedSemaphorePermit>>,
+    /// What has been written and not gone yet.
+    text: RefCell<Vec<u8>>,
+    has_text: Cell<bool>,
+    /// Tells whoever writes to the client that the answer comes in pieces.
+    start: Cell<Option<oneshot::Sender<Pieces>>>,
+    pieces: RefCell<Option<mpsc::Sender<io::Result<Bytes>>>>,
+}
+
+impl Answer {
+    /// An answer for which the turn has come. Called on the runtime.
+    pub(super) fn new(
+        long_answers: LongAnswers,
+        turn: OwnedSemaphorePermit,
+        start: oneshot::Sender<Pieces>,
+    ) -> Answer {
+        Answer {
+            long_answers,
+            runtime: Handle::current(),
+            turn: Cell::new(Some(turn)),
+            place: Cell::new(None),
+            text: RefCell::default(),
+            has_text: Cell::new(false),
+            start: Cell::new(Some(start)),
+            pieces: RefCell::new(None),
+        }
+    }
+
+    /// What is left to be sent once the request is answered: the reply without its body, and the body.
+    pub(super) fn end(self, mut reply: Reply) -> (Reply, Option<Pieces>) {
+        let text = self.text.take();
+        if let Some(pieces) = self.pieces.take() {
+            let last = match reply.status {
+                200 => Ok(Bytes::from(text)),
+                // It has begun as a good one: the client is not to take it for whole.
+                _ => Err(io::Error::other("the answer could not be completed")),
+            };
+            // Where nobody reads any more there is nobody to tell.
+            let _ = pieces.blocking_send(last);
+            return (reply, None);
+        }
+        let text = match reply.body.take() {
+            Some(body) => body.to_string().into_bytes(),
+            None if self.has_text.get() && reply.status == 200 => text,
+            None => return (reply, None),
+        };
+        if text.len() > SHORT_BYTES_MAX
+            && let Err(failure) = self.admit()
+        {
+            let mut reply = failure.into_reply();
+            let text = reply.body.take().map(|body| body.to_string().into_bytes());
+            let body = text.map(|text| Pieces::whole(text, None));
+            return (reply, body);
+        }
+        let body = Pieces::whole(text, self.place.take());
+        (reply, Some(body))
+    }
+}
+
+impl Output for Answer {
+    fn write(&self, mut piece: Vec<u8>) -> Result<(), Failure> {
+        self.has_text.set(true);
+        let mut text = self.text.borrow_mut();
+        if text.is_empty() {
+            std::mem::swap(&mut *text, &mut piece);
+        } else {
+            text.extend_from_slice(&piece);
+        }
+        if text.len() <= SHORT_BYTES_MAX {
+            return Ok(());
+        }
+        let mut pieces = self.pieces.borrow_mut();
+        if pieces.is_none() {
+            self.admit()?;
+            let (sender, receiver) = mpsc::channel(PIECES_MAX);
+            let body = Pieces { whole: None, receiver: Some(receiver), place: self.place.take() };
+            let start = self.start.take().expect("an answer begins once");
+            start.send(body).map_err(|_| nobody_reads())?;
+            *pieces = Some(sender);
+        }
+        let sender = pieces.as_ref().expect("it is there now");
+        let piece = Bytes::from(std::mem::take(&mut *text));
+        sender.blocking_send(Ok(piece)).map_err(|_| nobody_reads())
+    }
+
+    fn write_whole(&self, text: Vec<u8>) {
+        self.has_text.set(true);
+        let before = self.text.replace(text);
+        assert!(before.is_empty(), "a whole body stands alone");
+    }
+
+    fn admit(&self) -> Result<(), Failure> {
+        let held = self.place.take();
+        if held.is_some() {
+            self.place.set(held);
+            return Ok(());
+        }
+        let waits = Arc::clone(&self.long_answers.waiting).try_acquire_owned();
+        let _waits = waits.map_err(|_| busy())?;
+        // Short answers are not to wait until long ones are read.
+        drop(self.turn.take());
+        let place = Arc::clone(&self.long_answers.places).acquire_owned();
+        let place = async { tokio::time::timeout(TURN_TIMEOUT, place).await };
+        let place = self.runtime.block_on(place).ok().and_then(Result::ok).ok_or_else(busy)?;
+        self.place.set(Some(place));
+        Ok(())
+    }
+}
+
+fn nobody_reads() -> Failure {
+    Failure::unavailable("nobody reads the answer")
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    whole: Option<Bytes>,
+    receiver: Option<mpsc::Receiver<io::Result<Bytes>>>,
+    /// Kept until the last byte is on its way.
+    #[expect(dead_code, reason = "given back when the body is dropped")]
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Pieces {
+    fn whole(text: Vec<u8>, place: Option<OwnedSemaphorePermit>) -> Pieces {
+        Pieces { whole: Some(Bytes::from(text)), receiver: None, place }
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(whole) = self.whole.take() {
+            return Poll::Ready(Some(Ok(Frame::data(whole))));
+        }
+        match &mut self.receiver {
+            None => Poll::Ready(None),
+            Some(receiver) => {
+                receiver.poll_recv(context).map(|got| got.map(|got| got.map(Frame::data)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.whole.is_none() && self.receiver.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (&self.whole, &self.receiver) {
+            (Some(whole), _) => SizeHint::with_exact(whole.len() as u64),
+            (None, None) => SizeHint::with_exact(0),
+            (None, Some(_)) => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const MIB: usize = 1 << 20;
+
+    /// Lets `make` make an answer on a thread that blocks, and hands over its pieces once there are any.
+    async fn made(
+        long_answers: &LongAnswers,
+        make: impl FnOnce(&Answer) -> Reply + Send + 'static,
+    ) -> (tokio::task::JoinHandle<(Reply, Option<Pieces>)>, oneshot::Receiver<Pieces>) {
+        let turn = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let (start, started) = oneshot::channel();
+        let answer = Answer::new(long_answers.clone(), turn, start);
+        let making = tokio::task::spawn_blocking(move || {
+            let reply = make(&answer);
+            answer.end(reply)
+        });
+        (making, started)
+    }
+
+    async fn bytes(pieces: Pieces) -> Result<Bytes, axum::Error> {
+        axum::body::to_bytes(axum::body::Body::new(pieces), usize::MAX).await
+    }
+
+    #[tokio::test]
+    async fn short_answers_come_as_a_whole() {
+        let long_answers = LongAnswers::default();
+        let (making, started) = made(&long_answers, |answer| {
+            answer.write(b"[1".to_vec()).unwrap();
+            answer.write(b",2]".to_vec()).unwrap();
+            Reply::empty(200)
+        })
+        .await;
+        let (reply, body) = making.await.unwrap();
+        assert!(started.await.is_err());
+        let body = body.unwrap();
+        assert_eq!((reply.status, body.size_hint().exact()), (200, Some(5)));
+        assert_eq!(bytes(body).await.unwrap(), "[1,2]");
+        // One without a body has none, and a value becomes text.
+        let (making, _) = made(&long_answers, |_| Reply::done()).await;
+        assert!(making.await.unwrap().1.is_none());
+        let (making, _) = made(&long_answers, |_| Reply::json(json!({"a": 1}))).await;
+        assert_eq!(bytes(making.await.unwrap().1.unwrap()).await.unwrap(), "{\"a\":1}");
+    }
+
+    #[tokio::test]
+    async fn long_answers_come_in_pieces_while_they_are_made() {
+        let long_answers = LongAnswers::default();
+        let (making, started) = made(&long_answers, |answer| {
+            (0..10).for_each(|_| answer.write(vec![b'x'; MIB]).unwrap());
+            answer.write(b"end".to_vec()).unwrap();
+            Reply::empty(200)
+        })
+        .await;
+        let pieces = started.await.unwrap();
+        // It is not done before it is read.
+        assert!(!making.is_finished());
+        assert_eq!(long_answers.places.available_permits(), LONG_ANSWERS_MAX - 1);
+        let body = bytes(pieces).await.unwrap();
+        assert_eq!(body.len(), 10 * MIB + 3);
+        assert!(body.ends_with(b"end"));
+        assert!(making.await.unwrap().1.is_none());
+        assert_eq!(long_answers.places.available_permits(), LONG_ANSWERS_MAX);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_fails_on_the_way_is_not_taken_for_whole() {
+        let (making, started) = made(&LongAnswers::default(), |answer| {
+            (0..3).for_each(|_| answer.write(vec![b'x'; MIB]).unwrap());
+            Failure::unavailable("a shard does not answer").into_reply()
+        })
+        .await;
+        assert!(bytes(started.await.unwrap()).await.is_err());
+        assert!(making.await.unwrap().1.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_reads_ends() {
+        let (making, started) = made(&LongAnswers::default(), |answer| {
+            let written = (0..10).try_for_each(|_| answer.write(vec![b'x'; MIB]));
+            written.unwrap_err().into_reply()
+        })
+        .await;
+        drop(started.await.unwrap());
+        assert_eq!(making.await.unwrap().0.status, 503);
+    }
+
+    #[tokio::test]
+    async fn long_answers_are_few_at_a_time() {
+        let long_answers = LongAnswers::default();
+        let long = |answer: &Answer| {
+            answer.admit().unwrap();
+            answer.write_whole(vec![b'x'; 2 * MIB]);
+            Reply::empty(200)
+        };
+        let mut held = Vec::new();
+        for _ in 0..LONG_ANSWERS_MAX {
+            let (making, _) = made(&long_answers, long).await;
+            held.push(making.await.unwrap().1.unwrap());
+        }
+        // A further one waits for a place; it gets that of one that is sent.
+        let (waiting, _) = made(&long_answers, long).await;
+        while long_answers.waiting.available_permits() == LONG_ANSWERS_WAITING_MAX {
+            tokio::task::yield_now().await;
+        }
+        assert!(!waiting.is_finished());
+        held.pop();
+        let body = waiting.await.unwrap().1.unwrap();
+        assert_eq!(bytes(body).await.unwrap().len(), 2 * MIB);
+        // Where too many wait already it is refused at once.
+        let all = long_answers.waiting.clone().acquire_many_owned(LONG_ANSWERS_WAITING_MAX as u32);
+        let _all = all.await.unwrap();
+        let (refused, _) = made(&long_answers, |answer| match answer.admit() {
+            Ok(()) => Reply::empty(200),
+            Err(failure) => failure.into_reply(),
+        })
+        .await;
+        // One place is free again, and it would have got it: who waits is counted first.
+        assert_eq!(refused.await.unwrap().0.status, 503);
+    }
+}
