@@ -209,10 +209,7 @@ impl Desk {
 }
 
 /// So many of few places.
-async fn turn(
-    places: &Semaphore,
-    count: usize,
-) -> Result<tokio::sync::SemaphorePermit<'_>, Reply> {
+async fn turn(places: &Semaphore, count: usize) -> Result<tokio::sync::SemaphorePermit<'_>, Reply> {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     match tokio::time::timeout(TURN_TIMEOUT, places.acquire_many(count)).await {
         Ok(Ok(permit)) => Ok(permit),
