@@ -10,7 +10,7 @@ mod listener;
 mod poller;
 mod port;
 
-pub use listener::{Bound, bind};
+pub use listener::{Bound, bind, resume, suspend};
 pub use mio::net::{TcpListener, TcpStream};
 pub use poller::{Alarm, Poller};
 pub use port::{Reactor, Readiness, Socket, Token};

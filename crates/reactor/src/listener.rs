@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mio::net::TcpListener;
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::net::Shutdown;
 
 /// How long nothing comes from a peer before the system asks whether it is still there, and how long it
 /// waits before it asks again. One that vanished without a word is gone after a few of these, also where
@@ -75,10 +76,32 @@ impl Bound {
     }
 }
 
+/// Hears nobody any more: who connects from now on is refused, and who waited to be accepted is cut off. The address stays
+/// taken where its port was asked for by number. [`resume`] undoes it.
+///
+/// # Errors
+/// When the system does not stop a listener in this way; it hears on then.
+pub fn suspend(listener: &TcpListener) -> io::Result<()> {
+    SockRef::from(listener).shutdown(Shutdown::Read)
+}
+
+/// Hears again at the address where a suspended listener did; `backlog` of those who connect may wait.
+///
+/// # Errors
+/// When somebody else listens there by now, or the system refuses for another reason.
+pub fn resume(listener: &TcpListener, address: SocketAddr, backlog: u32) -> io::Result<()> {
+    let socket = SockRef::from(listener);
+    // A port that the system chose was given back. One that was asked for is held, and is not taken twice.
+    let _ = socket.bind(&address.into());
+    if listener.local_addr()?.port() != address.port() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use socket2::SockRef;
 
     #[test]
     fn the_system_asks_peers_that_are_accepted_whether_they_are_still_there() {
@@ -90,6 +113,29 @@ mod tests {
         assert!(SockRef::from(&accepted).keepalive().unwrap());
         #[cfg(target_os = "linux")]
         assert_eq!(rustix::net::sockopt::tcp_keepidle(&accepted).unwrap(), SILENCE);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_listener_that_is_suspended_refuses_and_hears_again_at_its_address() {
+        use std::net::TcpStream;
+        // A port that the system chose, and one that was asked for.
+        let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+        for _ in 0..2 {
+            let bound = bind(address).unwrap();
+            address = bound.local_addr().unwrap();
+            let listener = bound.listen(4).unwrap();
+            let mut waiting = TcpStream::connect(address).unwrap();
+            suspend(&listener).unwrap();
+            let error = TcpStream::connect(address).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            let cut = std::io::Read::read(&mut waiting, &mut [0]);
+            assert!(cut.is_err() || cut.is_ok_and(|bytes| bytes == 0));
+            resume(&listener, address, 4).unwrap();
+            let peer = TcpStream::connect(address).unwrap();
+            let (_, from) = listener.accept().unwrap();
+            assert_eq!(from, peer.local_addr().unwrap());
+        }
     }
 
     #[cfg(target_os = "linux")]

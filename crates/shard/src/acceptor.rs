@@ -8,7 +8,9 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use lepus_base::Instant;
-use lepus_reactor::{Alarm, Poller, Reactor, Readiness, TcpListener, TcpStream, Token};
+use lepus_reactor::{
+    Alarm, Poller, Reactor, Readiness, TcpListener, TcpStream, Token, resume, suspend,
+};
 
 use crate::clock::Clock;
 use crate::distributor::{Distributor, Full};
@@ -40,7 +42,7 @@ impl Gate {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// While closed, new connections wait in the system's backlog.
+    /// While closed, who connects is refused.
     pub(crate) fn set_closed(&self, closed: bool) {
         self.closed.store(closed, Ordering::Release);
     }
@@ -55,6 +57,10 @@ pub(crate) struct Listening {
     pub(crate) listener: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) is_tls: bool,
+    /// Connections that may wait in the system.
+    pub(crate) backlog: u32,
+    /// It hears nobody.
+    pub(crate) is_suspended: bool,
     /// Connections may wait; known from an edge, until accepting says otherwise.
     pub(crate) ready: bool,
 }
@@ -117,6 +123,7 @@ impl<E> Acceptor<E> {
             }
             self.admit_spoken();
             self.cut_overdue();
+            self.follow_gate();
             let is_resting = self.rest_until > self.clock.instant();
             if !(self.gate.is_stopped() || self.gate.is_closed() || is_resting) {
                 for index in 0..self.listeners.len() {
@@ -144,6 +151,33 @@ impl<E> Acceptor<E> {
         Ok(())
     }
 
+    /// Listeners hear nobody while the gate is closed. One that cannot hear again tries once more after a rest.
+    fn follow_gate(&mut self) {
+        let is_closed = self.gate.is_closed() && !self.gate.is_stopped();
+        for index in 0..self.listeners.len() {
+            let is_resting = self.rest_until > self.clock.instant();
+            let listening = &mut self.listeners[index];
+            if listening.is_suspended == is_closed || (!is_closed && is_resting) {
+                continue;
+            }
+            if is_closed {
+                // Where the system cannot do it, who connects waits until the gate opens.
+                listening.is_suspended = suspend(&listening.listener).is_ok();
+                continue;
+            }
+            // Its edge is lost where nobody hears.
+            listening.ready = true;
+            let Listening { address, backlog, .. } = *listening;
+            match resume(&listening.listener, address, backlog) {
+                Ok(()) => listening.is_suspended = false,
+                Err(error) => {
+                    self.rest_until = self.clock.instant() + REST;
+                    self.tell(Notice::AcceptFailed { address, reason: error.to_string() });
+                }
+            }
+        }
+    }
+
     fn timeout(&self) -> Option<Duration> {
         let mut due = self.porch.next_timeout();
         if self.listeners.iter().any(|listening| listening.ready) && !self.gate.is_closed() {
@@ -161,7 +195,7 @@ impl<E> Acceptor<E> {
     fn accept(&mut self, index: usize) {
         for _ in 0..ACCEPTS_MAX {
             let listening = &mut self.listeners[index];
-            if !listening.ready {
+            if !listening.ready || listening.is_suspended {
                 return;
             }
             match listening.listener.accept() {
@@ -343,7 +377,14 @@ mod tests {
         let tally = Arc::clone(&census.tally);
         let acceptor = Acceptor {
             poller,
-            listeners: vec![Listening { listener, address, is_tls, ready: true }],
+            listeners: vec![Listening {
+                listener,
+                address,
+                is_tls,
+                backlog: 64,
+                is_suspended: false,
+                ready: true,
+            }],
             distributor: Arc::new(Distributor::new(vec![post], census, 1_000)),
             greeter: Some(ToGreeter { sender, alarm, fresh: false }),
             notices: notices(|_| false).0,

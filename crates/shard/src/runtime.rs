@@ -280,7 +280,7 @@ impl Entrance {
             let listener =
                 bound.listen(backlog).map_err(|error| StartError::Listen { address, error })?;
             let is_tls = transport == Transport::Tls;
-            Ok(Listening { listener, address, is_tls, ready: true })
+            Ok(Listening { listener, address, is_tls, backlog, is_suspended: false, ready: true })
         };
         listeners.into_iter().map(listen).collect()
     }
@@ -548,7 +548,7 @@ impl<C: Core> Running<C> {
         self.identity.clone()
     }
 
-    /// Lets new connections wait in the system's backlog, or takes them again.
+    /// Has new connections refused, or takes them again. The accepting thread follows a moment later.
     pub fn set_accepting(&self, accepting: bool) {
         self.stopper.set_accepting(accepting);
     }
