@@ -226,6 +226,13 @@ impl Backpressure {
         self.short_elsewhere.contains(&(ORDERED, shortage))
     }
 
+    /// What an operator says is short, if anything.
+    #[inline]
+    pub(crate) fn ordered(&self) -> Option<Shortage> {
+        let ordered = self.short_elsewhere.iter().find(|(shard, _)| *shard == ORDERED);
+        ordered.map(|&(_, shortage)| shortage)
+    }
+
     /// Something is short here from now on, or nothing. Whether the other shards have to be told.
     pub(crate) fn set_shortage(&mut self, shortage: Option<Shortage>) -> bool {
         core::mem::replace(&mut self.shortage, shortage) != shortage

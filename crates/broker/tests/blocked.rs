@@ -2,6 +2,8 @@
 
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::table::Table;
+use lepus_broker::Query;
+use lepus_broker::query::Shortage;
 use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
 use crate::stage::{Stage, everywhere_with};
@@ -46,6 +48,36 @@ fn a_publisher_is_told_when_memory_is_short_and_when_there_is_room_again() {
         assert_eq!(far.client().blocked(), None);
         far.publish("", "q", "x");
         assert_eq!(near.purge("q"), 1);
+    });
+}
+
+/// A shortage is noticed after the publish that brings it about; an operator's order is there before the next one.
+#[test]
+fn an_alarm_that_an_operator_raises_holds_back_what_comes_next() {
+    everywhere_with(&small(), |stage| {
+        let order = |shortage, is_on| {
+            for shard in 0..stage.world.shards() {
+                stage.world.ask(shard, Query::Alarm { shortage, is_on });
+            }
+        };
+        let (near, far) = stage.pair();
+        near.declare("q");
+        for _ in 0..3 {
+            far.publish("", "q", "before");
+        }
+        order(Shortage::Memory, true);
+        far.publish("", "q", "of one that has published");
+        near.publish("", "q", "of one that has not");
+        assert!(far.client().blocked().unwrap().contains("memory"));
+        assert!(near.client().blocked().is_some());
+        let late = stage.far();
+        late.publish("", "q", "of one that came later");
+        order(Shortage::Disk, true);
+        order(Shortage::Memory, false);
+        assert_eq!(stage.world.queue("q").ready, 3);
+        order(Shortage::Disk, false);
+        assert_eq!(stage.world.queue("q").ready, 6);
+        assert_eq!(far.client().blocked(), None);
     });
 }
 

@@ -97,6 +97,14 @@ impl SessionSide<'_> {
         self.shard.backpressure.shortage_among(known_shards)
     }
 
+    /// Whether an operator's alarm holds back what a connection publishes; it is blocked then. What is really short is noticed
+    /// after the publish that makes it so, an order is there before.
+    pub(crate) fn is_held_by_order(&mut self, slot: u32, out: &mut Outbox) -> bool {
+        let Some(shortage) = self.shard.backpressure.ordered() else { return false };
+        self.connections.block(self.shard, slot, shortage, out);
+        true
+    }
+
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     pub(crate) fn apply_backpressure(&mut self, slot: u32, out: &mut Outbox) {
         let is_over = self.shard.memory() > self.shard.loan.bytes;

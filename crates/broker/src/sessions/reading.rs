@@ -83,7 +83,9 @@ impl SessionSide<'_> {
             out.hand_over.push((ConnectionSlot(slot), to));
             return None;
         }
-        if is_blocked && let Event::Publish { publish, .. } = &event {
+        if let Event::Publish { publish, .. } = &event
+            && (is_blocked || self.is_held_by_order(slot, out))
+        {
             self.connections.pause(self.shard, slot, Cause::Shortage, out);
             // One that was put together cannot be given back.
             if matches!(publish, Incoming::Borrowed(_)) {
