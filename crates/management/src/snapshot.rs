@@ -7,7 +7,7 @@ use lepus_broker::query::{Figures, Holdings};
 /// What is known about the node for as long as it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// `lepus@host`.
+    /// `rabbit@host`, as in the API and the metrics.
     pub name: String,
     /// Name of the cluster.
     pub cluster: String,

@@ -43,8 +43,8 @@ mod tests {
             shard.figures.holdings.queues = 5;
         }
         snapshot.shards[1].figures.logs.is_low = true;
-        let status = answer(&[("node", json!("lepus@host"))], &snapshot);
-        assert_eq!(status["node"], "lepus@host");
+        let status = answer(&[("node", json!("rabbit@host"))], &snapshot);
+        assert_eq!(status["node"], "rabbit@host");
         assert_eq!((&status["queues"], &status["shards"]), (&json!(15), &json!(3)));
         assert_eq!((&status["disk_alarm"], &status["memory_alarm"]), (&json!(true), &json!(false)));
     }

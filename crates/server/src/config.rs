@@ -299,7 +299,7 @@ settings! {
     "identity.cluster_name" cluster_name: String = Kind::Text, "lepus";
         "Name of the cluster in the server properties and in the metrics.";
     "identity.node" node: String = Kind::Text, "";
-        "Name of this node in the metrics; when empty it is lepus@ and the host's name.";
+        "Name of this node in the management API and in the metrics; when empty it is rabbit@ and the host's name. Without an @ the host's name is added.";
 
     "default.user" default_user: String = Kind::Text, "guest";
         "Administrator that exists from the first start.";

@@ -210,17 +210,21 @@ fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {
     }
 }
 
-/// Who this node is, for metrics and `lepus status`.
+/// The node's name as tools of RabbitMQ want it; what is configured may leave out the host.
+fn node_name(configured: &str, host: &str) -> String {
+    match configured {
+        "" => format!("rabbit@{host}"),
+        name if name.contains('@') => name.to_owned(),
+        name => format!("{name}@{host}"),
+    }
+}
+
+/// Who this node is, for the API, metrics and `lepus status`.
 #[must_use]
 pub fn node(config: &Config, memory_budget_bytes: u64) -> Node {
-    let name = if config.node.is_empty() {
-        let system = rustix::system::uname();
-        format!("lepus@{}", system.nodename().to_string_lossy())
-    } else {
-        config.node.clone()
-    };
+    let system = rustix::system::uname();
     Node {
-        name,
+        name: node_name(&config.node, &system.nodename().to_string_lossy()),
         cluster: config.cluster_name.clone(),
         told_version: config.version.clone(),
         told_product: config.product.clone(),

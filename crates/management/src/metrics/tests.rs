@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 fn snapshot() -> Snapshot {
     let mut snapshot = Snapshot {
-        node: Node { name: "lepus@\"host\"".to_owned(), ..Node::default() },
+        node: Node { name: "rabbit@\"host\"".to_owned(), ..Node::default() },
         shards: vec![Shard::default(); 2],
         ..Snapshot::default()
     };
@@ -62,6 +62,8 @@ fn the_page_is_valid_and_sums_the_shards() {
     let value = |name: &str| samples.get(name).copied().unwrap_or_else(|| panic!("no {name}"));
     assert_eq!(value("rabbitmq_global_messages_received_total{protocol=\"amqp091\"}"), 21.0);
     assert_eq!(value("rabbitmq_queue_messages"), 10.0);
+    assert_eq!(value("rabbitmq_channel_messages_published_total"), 21.0);
+    assert_eq!(value("rabbitmq_channel_messages_unacked"), 2.0);
     assert_eq!(value("lepus_shard_seconds_total{shard=\"1\",state=\"busy\"}"), 1.5);
     assert_eq!(value("lepus_shard_longest_turn_seconds{shard=\"1\"}"), 0.021);
     assert_eq!(value("lepus_shard_long_turns_total{shard=\"1\"}"), 1.0);
@@ -130,7 +132,7 @@ fn the_help_of_publishers_says_that_connections_are_counted() {
 #[test]
 fn dashboards_find_what_they_join_on() {
     let page = encode(&snapshot());
-    assert!(page.contains("rabbitmq_identity_info{rabbitmq_node=\"lepus@\\\"host\\\"\""));
+    assert!(page.contains("rabbitmq_identity_info{rabbitmq_node=\"rabbit@\\\"host\\\"\""));
     for name in [
         "rabbitmq_build_info{",
         "rabbitmq_connections_opened_total ",
@@ -160,7 +162,11 @@ const ASKED: &str = "identity_info build_info queues queue_messages_ready queue_
     disk_space_available_limit_bytes process_open_fds process_max_fds erlang_uptime_seconds \
     alarms_memory_used_watermark alarms_free_disk_space_watermark alarms_file_descriptor_limit \
     raft_term_total raft_log_commit_index raft_log_last_written_index raft_log_snapshot_index \
-    raft_entry_commit_latency_seconds stream_error";
+    raft_entry_commit_latency_seconds stream_error channel_consumers channel_messages_unacked \
+    channel_messages_published_total channel_messages_confirmed_total channel_messages_unroutable_dropped_total \
+    channel_messages_unroutable_returned_total channel_messages_delivered_total \
+    channel_messages_delivered_ack_total channel_messages_redelivered_total channel_messages_acked_total \
+    channel_get_total channel_get_ack_total channel_get_empty_total queue_messages_published_total";
 
 /// Whatever a board asks for is there, or `docs/metrics.md` says why it is not.
 #[test]

@@ -219,6 +219,30 @@ fn a_binding_is_deleted_by_the_end_of_its_location() {
     assert_eq!(guest.get("/queues/%2F/q/bindings")[0]["source"], "");
 }
 
+/// A tool that takes down a binding asks first, and reads an empty list as done; so does one that asks of every queue of a list
+/// which of them are gone by then.
+#[test]
+fn what_is_not_there_has_no_bindings() {
+    let (_scratch, program) = started("api-no-bindings");
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/q", json!({"durable": true}));
+    for path in [
+        "/bindings/%2F/e/missing/q/q",
+        "/bindings/%2F/e/amq.topic/q/missing",
+        "/bindings/%2F/e/missing/e/amq.topic",
+        "/queues/%2F/missing/bindings",
+        "/exchanges/%2F/missing/bindings/source",
+        "/exchanges/%2F/missing/bindings/destination",
+    ] {
+        assert_eq!(guest.get(path), json!([]), "{path}");
+    }
+    for path in
+        ["/bindings/missing/e/x/q/q", "/queues/missing/q/bindings", "/bindings/%2F/e/missing/q/q/~"]
+    {
+        assert_eq!(guest.code("GET", path, &Value::Null).0, 404, "{path}");
+    }
+}
+
 #[test]
 fn names_may_hold_any_character() {
     let (_scratch, program) = started("api-names");

@@ -29,7 +29,8 @@ fn it_starts_serves_and_stops_in_order() {
     let refused = log_in(program.amqp, "guest", "wrong", "/").unwrap_err();
     assert!(refused.contains(" 403 "), "{refused}");
     let page = get(program.metrics, "/metrics");
-    assert!(page.contains("rabbitmq_identity_info{"), "{page}");
+    // As in the API: boards and monitors join the two.
+    assert!(page.contains("rabbitmq_identity_info{rabbitmq_node=\"rabbit@"), "{page}");
     assert!(page.contains("lepus_shard_cycles_total{shard=\"1\"}"), "{page}");
     assert!(get(program.metrics, "/health").starts_with("HTTP/1.1 200 "));
     assert!(get(program.metrics, "/ready").starts_with("HTTP/1.1 200 "));

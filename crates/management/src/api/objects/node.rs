@@ -41,11 +41,9 @@ const MEMORY_PARTS: [&str; 24] = [
 ];
 
 impl Api {
-    /// The node's name as tools of RabbitMQ want it.
+    /// The node's name, the same as in the metrics.
     pub(crate) fn node_name(&self) -> String {
-        let node = self.broker.node();
-        let host = node.name.split_once('@').map_or(node.name.as_str(), |(_, host)| host);
-        format!("rabbit@{host}")
+        self.broker.node().name.clone()
     }
 }
 
