@@ -33,6 +33,11 @@ final class Inbox extends DefaultConsumer {
         super(channel);
     }
 
+    /** One that is not registered yet. */
+    static Inbox unused(Channel channel) {
+        return new Inbox(channel);
+    }
+
     static Inbox of(Channel channel, String queue, boolean autoAck) throws IOException {
         return of(channel, queue, autoAck, false, Map.of());
     }
