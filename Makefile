@@ -107,9 +107,10 @@ network-test: release ## Read through a small buffer in network namespaces with 
 	@.ci/install network
 	@tests/network/run
 
-soak: release ## Real clients while everything moves, clients of the management API, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+soak: release ## Real clients while everything moves, clients and tools of the management API, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@RESTLESS=1 SHARDS='2 3' tests/e2e/run
 	@tests/management/suites rabbit-hole rust
+	@tests/management/tools ansible telegraf flower grafana rabbitmqadmin rabbitmqadmin-ng replayed
 	@SHARDS=1 tests/e2e/perf-test 60
 	@SHARDS=2 tests/e2e/perf-test 60
 	@$(BUILD) lepus-sim --quiet
