@@ -36,6 +36,8 @@ EXPLAINED = [
                       r"^\$\.object_totals\.(channels|connections|consumers): int -> nothing",
      "members are told what there is where they may enter, and nothing of others"),
     (r"GET /vhosts/.*", r"^code 401 .* -> 404", "who may not enter a virtual host is not told that it is there"),
+    (r"GET /queues/%2F/none/bindings", r"^\$\[\]: object -> nothing",
+     "RabbitMQ makes up the default binding of a queue that is not there"),
     (r"GET /definitions/none", r"^code 400 'vhost_not_found' -> 404", "a virtual host that is not there is 404"),
     (r"POST /exchanges/none/.*|POST /exchanges/%2F/none/publish", r"^code 40[01] .* -> 404",
      "RabbitMQ 4: 404 for what is not there"),
