@@ -307,6 +307,20 @@ impl Journal {
         }
     }
 
+    /// What is settled in a log from here on is to be in the batch of what was held.
+    pub(crate) fn begin_held_settles(&mut self, log: u16) {
+        if let Some(log) = self.logs.get_mut(usize::from(log)) {
+            log.store.begin_held_settles();
+        }
+    }
+
+    /// The end of that.
+    pub(crate) fn end_held_settles(&mut self, log: u16) {
+        if let Some(log) = self.logs.get_mut(usize::from(log)) {
+            log.store.end_held_settles();
+        }
+    }
+
     /// Has everything appended to a log so far synced. Where it ends; `None` where nothing is logged.
     pub(crate) fn want_synced(&mut self, log: u16) -> Option<Position> {
         let log = self.logs.get_mut(usize::from(log))?;

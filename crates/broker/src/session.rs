@@ -160,6 +160,8 @@ pub enum Capability {
     Blocked,
     /// That the broker cancels its consumers.
     ConsumerCancelled,
+    /// That a transaction is refused as a whole where one of its messages would not be taken.
+    WholeTransactions,
 }
 
 /// One client's protocol on one connection. Nothing in it blocks, fails or reads a clock; what is appended goes to the

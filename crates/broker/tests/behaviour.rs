@@ -81,4 +81,5 @@ mod user_id;
 mod user_limits;
 mod vhost_deletion;
 mod visibility;
+mod whole_commits;
 mod wire;

@@ -219,6 +219,8 @@ pub struct Store {
     /// What a start would have to replay of this run: see [`append::weight`].
     appended: u64,
     settles: Vec<(LaneSlot, u64)>,
+    /// Those gathered before, while settles are gathered that are to land in the batch that is held.
+    others_settles: Vec<(LaneSlot, u64)>,
     settle_due: Instant,
     runs: Vec<(u64, u64)>,
     /// Closed index pages in memory, oldest first.
@@ -279,6 +281,7 @@ impl Store {
             events: Vec::new(),
             appended: 0,
             settles: Vec::new(),
+            others_settles: Vec::new(),
             settle_due: Instant::NEVER,
             runs: Vec::new(),
             closed_pages: VecDeque::new(),

@@ -108,6 +108,12 @@ impl Confirms {
         self.open.iter().all(|open| open.missing == 0 && open.receipt != Receipt::Unlogged)
     }
 
+    /// The worst that is known of the numbers that are open.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.open.iter().map(|open| open.receipt).max().unwrap_or_default()
+    }
+
     /// The next confirmation that may go out, if any.
     pub fn pop(&mut self) -> Option<Confirmation> {
         // Positive outcomes run together until a refusal or the lowest open number.

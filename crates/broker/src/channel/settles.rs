@@ -45,6 +45,11 @@ impl Settles {
         }
     }
 
+    /// All of them, in order.
+    pub fn all(&self) -> impl Iterator<Item = &(Unacked, Outcome)> {
+        self.pieces.iter().flatten()
+    }
+
     /// Takes the first.
     pub fn pop(&mut self) -> Option<(Unacked, Outcome)> {
         let first = self.pieces.front_mut()?;

@@ -1,8 +1,11 @@
 //! Whether a transaction has room in the logs as a whole.
 
+use crate::channel::settles::Settles;
 use crate::effort::as_queues;
 use crate::homes::HomeSide;
 use crate::jobs::{Commit, Plan};
+use crate::queue::Outcome;
+use crate::refusal::{Refusal, RefusalKind};
 
 impl HomeSide<'_> {
     /// Finds out how much a commit takes, and how it goes on; `None` if the budget was too small.
@@ -22,14 +25,49 @@ impl HomeSide<'_> {
                     Ok(is_route_known) => is_route_known,
                     Err(refusal) => return Some(Plan::Refused(refusal)),
                 };
+                if let Some((count, bytes)) = sizer.strictly()
+                    && self.may_be_refused(count, bytes)
+                {
+                    let text = "a queue that takes no more than it holds may refuse a message";
+                    let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
+                    return Some(Plan::Refused(refusal));
+                }
                 let routing = as_queues(self.shard.effort.used() - before);
                 let queues = sizer.learn_way(is_route_known, self.logs_of_routes(), routing);
                 left = left.saturating_sub(queues / 4 + routing);
+            }
+            if sizer.is_in_vain() {
+                let refusal =
+                    Refusal::new(RefusalKind::PreconditionFailed, "a message reaches no queue");
+                return Some(Plan::Refused(refusal));
             }
             sizer.add_next(self.shard.id, self.journal);
         }
         *budget = left;
         let is_moving = !self.homes.migrations.is_idle();
-        Some(sizer.plan(self.shard.id, is_moving, self.journal))
+        let only = sizer.only_log(self.shard.id, self.journal);
+        let settled_in = only.filter(|(log, settles)| self.are_in_log(*log, settles));
+        let settled_in = settled_in.map(|(log, _)| log);
+        Some(sizer.plan(self.shard.id, is_moving, settled_in, self.journal))
+    }
+
+    /// Whether a queue of this shard, of those that a message was just routed to, may refuse one of so many.
+    fn may_be_refused(&self, count: u64, bytes: u64) -> bool {
+        let routes = self.shard.routes.as_slice().iter();
+        let mut slots = routes.filter_map(|route| self.homes.slot_of(route.queue, u32::MAX));
+        slots.any(|slot| self.homes.queues[slot as usize].queue.may_refuse(count, bytes))
+    }
+
+    /// Whether all that is to be settled is acknowledged, and in this log of this shard.
+    fn are_in_log(&self, log: u16, settles: &Settles) -> bool {
+        let own = self.shard.id;
+        let mut last = None;
+        settles.all().all(|(unacked, outcome)| {
+            let is_known = last == Some(unacked.queue);
+            last = Some(unacked.queue);
+            *outcome == Outcome::Ack
+                && unacked.home == own
+                && (is_known || self.log_of(unacked.queue) == Some(log))
+        })
     }
 }

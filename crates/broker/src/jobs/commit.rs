@@ -4,6 +4,10 @@
 //! fits a segment of each log is published in one go, so that a crash leaves it there as a whole or
 //! not at all. What is more comes in slices, each when there is room for it. What no log can ever
 //! take is refused before anything is published.
+//!
+//! Its settlements are in the same batch as its publishes where all of both is in one log of this
+//! shard. Elsewhere they follow when all logs have its publishes, as a commit of their own: a crash
+//! may leave a message where it was taken from and where it was published to, and never in neither.
 
 mod filling;
 
@@ -43,6 +47,10 @@ pub(crate) struct Commit {
     sizing: Option<Sizing>,
     /// Whether it has its turn among the jobs: one that takes long has to wait for that.
     has_turn: bool,
+    /// Whether it is to be refused as a whole where one of its publishes would not be taken.
+    is_strict: bool,
+    /// Whether its settlements wait until all of its publishes are reported.
+    settles_wait: bool,
 }
 
 /// What a commit takes, as far as is known.
@@ -81,8 +89,10 @@ pub(crate) struct Whole {
     pub parts: Vec<usize>,
     /// Logs of this shard that have something of it.
     pub logs: LogSet,
-    /// Publishes, and copies of them in queues.
+    /// Publishes, copies of them in queues, and settlements that are made with them.
     pub steps: usize,
+    /// The log that has the settlements in the same batch as the publishes.
+    pub settled_in: Option<u16>,
 }
 
 /// How a commit goes on once its size is known.
@@ -98,14 +108,16 @@ pub(crate) enum Plan {
 
 impl Commit {
     /// What the transaction of a channel held. Its size `matters` where some of it is to be logged.
-    fn new(at: At, tx: Tx, matters: bool) -> Commit {
+    fn new(at: At, tx: Tx, matters: bool, is_strict: bool) -> Commit {
         Commit {
             at,
             bytes: tx.publishes_bytes(),
             publishes: tx.publishes.into(),
             settles: tx.settles,
-            sizing: matters.then(Sizing::default),
+            sizing: (matters || is_strict).then(Sizing::default),
             has_turn: false,
+            is_strict,
+            settles_wait: false,
         }
     }
 
@@ -122,6 +134,26 @@ impl Commit {
     /// Its size is known, and there is room: something of it is done from now on.
     pub(crate) fn begin(&mut self) {
         self.sizing = None;
+    }
+
+    /// Whether it is to be refused as a whole where one of its publishes would not be taken.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Whether something of it is yet to be published.
+    pub(crate) fn has_publishes(&self) -> bool {
+        !self.publishes.is_empty()
+    }
+
+    /// Its settlements are made when all of its publishes are reported.
+    pub(crate) fn let_settles_wait(&mut self) {
+        self.settles_wait = true;
+    }
+
+    /// Takes the settlements that are made when all of its publishes are reported, if there are any.
+    pub(crate) fn take_waiting_settles(&mut self) -> Option<Settles> {
+        (self.settles_wait && !self.settles.is_empty()).then(|| core::mem::take(&mut self.settles))
     }
 
     /// Takes the next of its publishes, which is counted until [`Jobs::discount_publish`].
@@ -141,14 +173,15 @@ impl Commit {
 
     /// Finds out how much it takes, for this version of the directory; `None` where that does not matter or is known.
     pub(crate) fn sizer(&mut self, version: u64, shards: usize) -> Option<Sizer<'_>> {
-        let sizing = self.sizing.as_mut()?;
+        let Commit { publishes, settles, bytes, is_strict, sizing, .. } = self;
+        let sizing = sizing.as_mut()?;
         if sizing.version != version && !sizing.is_large {
             let (parts, queues) = (vec![0; shards], vec![0; shards]);
             let is_anew = sizing.version != 0;
             let fillings = vec![Filling::default(); shards];
             *sizing = Sizing { version, is_anew, parts, fillings, queues, ..Sizing::default() };
         }
-        Some(Sizer { publishes: &self.publishes, sizing })
+        Some(Sizer { publishes, settles, bytes: *bytes, sizing, is_strict: *is_strict })
     }
 
     /// Whether this channel asked for it.
@@ -170,7 +203,11 @@ impl Commit {
 /// A commit whose size is being found out.
 pub(crate) struct Sizer<'a> {
     publishes: &'a VecDeque<HeldPublish>,
+    settles: &'a Settles,
+    /// Memory of the publishes.
+    bytes: usize,
     sizing: &'a mut Sizing,
+    is_strict: bool,
 }
 
 impl Sizer<'_> {
@@ -183,6 +220,40 @@ impl Sizer<'_> {
     /// changes all the time.
     pub(crate) fn may_be_put_off(&self) -> bool {
         !self.sizing.is_anew || self.sizing.is_large
+    }
+
+    /// If it is to be refused as a whole where one of its publishes would not be taken: how many there are, and bytes of
+    /// their bodies, at most.
+    pub(crate) fn strictly(&self) -> Option<(u64, u64)> {
+        let first = self.publishes.front().filter(|_| self.is_strict)?;
+        let is_alone = self.publishes.len() == 1;
+        let bytes = if is_alone { first.body.len() } else { self.bytes };
+        Some((self.publishes.len() as u64, bytes as u64))
+    }
+
+    /// Whether the next publish, whose way is known, would come back, and the whole is to be refused for that.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        let next = self.publishes.get(self.sizing.next).filter(|_| self.is_strict);
+        next.is_some_and(|held| held.mandatory)
+            && self.sizing.queues.iter().all(|&queues| queues == 0)
+    }
+
+    /// The only log of this shard that has all of its publishes, and what it is to settle there.
+    pub(crate) fn only_log(&self, own: ShardId, journal: &Journal) -> Option<(u16, &Settles)> {
+        let sizing = &*self.sizing;
+        let is_here = |(shard, &bytes): (usize, &usize)| (bytes > 0) == (shard == own.index());
+        let log = sizing.logs.only(journal.len())?;
+        let is_unit = !self.settles.is_empty()
+            && !sizing.is_large
+            && sizing.parts.iter().enumerate().all(is_here)
+            && sizing.steps + self.settles.len() <= STEPS_AT_ONCE_MAX
+            && sizing.parts[own.index()] + self.settles_bytes() <= journal.payload_bytes_max();
+        is_unit.then_some((log, self.settles))
+    }
+
+    /// What its settlements take in a log, at most.
+    fn settles_bytes(&self) -> usize {
+        self.settles.len() * Store::SETTLE_BYTES_MAX
     }
 
     /// The next publish, if it is yet to be found out which queues it reaches, and where to count these by shard.
@@ -216,20 +287,35 @@ impl Sizer<'_> {
     }
 
     /// How the commit goes on, all of whose publishes are known. While a queue `is_moving` its part would come apart
-    /// from the rest.
-    pub(crate) fn plan(&self, own: ShardId, is_moving: bool, journal: &mut Journal) -> Plan {
+    /// from the rest. Its settlements go with the publishes where they are `settled_in` the same log.
+    pub(crate) fn plan(
+        &self,
+        own: ShardId,
+        is_moving: bool,
+        settled_in: Option<u16>,
+        journal: &mut Journal,
+    ) -> Plan {
         let sizing = &*self.sizing;
         if let Err(refusal) = sizing.could_be_held(journal) {
             return Plan::Refused(refusal);
         }
+        if sizing.is_large && self.is_strict && self.publishes.len() > 1 {
+            let text = "transaction is larger than what is published as a whole";
+            return Plan::Refused(Refusal::new(RefusalKind::PreconditionFailed, text));
+        }
         if sizing.is_large {
             return Plan::Sliced;
         }
-        let need = Need { logs: sizing.logs, bytes: sizing.parts[own.index()] };
+        let (mut parts, mut steps, logs) = (sizing.parts.clone(), sizing.steps, sizing.logs);
+        if settled_in.is_some() {
+            parts[own.index()] += self.settles_bytes();
+            steps += self.settles.len();
+        }
+        let need = Need { logs, bytes: parts[own.index()] };
         if is_moving || journal.must_wait_for(need) {
             return Plan::NeedsRoom(need);
         }
-        Plan::Whole(Whole { parts: sizing.parts.clone(), logs: sizing.logs, steps: sizing.steps })
+        Plan::Whole(Whole { parts, logs, steps, settled_in })
     }
 }
 
@@ -298,8 +384,14 @@ impl Jobs {
     }
 
     /// A commit begins.
-    pub(crate) fn begin_commit(&mut self, at: At, tx: Tx, size_matters: bool) -> Commit {
-        let commit = Commit::new(at, tx, size_matters);
+    pub(crate) fn begin_commit(
+        &mut self,
+        at: At,
+        tx: Tx,
+        size_matters: bool,
+        is_strict: bool,
+    ) -> Commit {
+        let commit = Commit::new(at, tx, size_matters, is_strict);
         self.count_held(commit.bytes);
         commit
     }

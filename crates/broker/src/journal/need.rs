@@ -35,6 +35,16 @@ impl LogSet {
         self.0 & others.0 != 0
     }
 
+    /// The only one of so many logs that there are, if it is one.
+    pub fn only(self, logs: usize) -> Option<u16> {
+        let place = match logs {
+            1 => 0,
+            _ if self.0.count_ones() == 1 => self.0.trailing_zeros() as u16,
+            _ => return None,
+        };
+        (place < LogSet::LAST).then_some(place)
+    }
+
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

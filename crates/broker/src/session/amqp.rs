@@ -337,6 +337,7 @@ impl Session for Amqp {
         self.machine.has_client_capability(match what {
             Capability::Blocked => "connection.blocked",
             Capability::ConsumerCancelled => "consumer_cancel_notify",
+            Capability::WholeTransactions => "lepus.whole_transactions",
         })
     }
 

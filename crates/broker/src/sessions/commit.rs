@@ -1,8 +1,10 @@
 //! Transactions: begun, rolled back, and committed as a whole or in slices.
 
 use crate::channel::Tx;
+use crate::channel::settles::Settles;
 use crate::channel::unacked::Unacked;
 use crate::channel::{At, Pending};
+use crate::connection::Connection;
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, as_queues};
 use crate::jobs::Commit;
 use crate::jobs::{Job, Plan, Step, Whole};
@@ -11,14 +13,20 @@ use crate::mail::Mail;
 use crate::mail::{COMMIT_NUMBER, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
+use crate::queue::Outcome;
 use crate::refusal::Refusal;
 use crate::refusal::RefusalKind;
 use crate::session::Asked;
-use crate::session::{Answer, Done};
+use crate::session::{Answer, Capability, Done};
 use crate::sessions::SessionSide;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lepus_base::Now;
+
+/// Whether transactions are refused as a whole where one of their messages would not be taken.
+fn is_strict(connection: &Connection) -> bool {
+    connection.session.understands(Capability::WholeTransactions)
+}
 
 impl SessionSide<'_> {
     /// Nothing more of a commit is done.
@@ -52,10 +60,44 @@ impl SessionSide<'_> {
         channel.pending = None;
         channel.committing = None;
         // The channel ends, with what its transaction was to settle.
+        self.give_settles_back(at, settles);
+    }
+
+    /// What a transaction was to settle is still to be settled.
+    fn give_settles_back(&mut self, at: At, settles: Settles) {
+        let connection = &mut self.connections[at.slot];
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays while its transaction commits")
+        };
         let tx = channel.tx.get_or_insert_default();
         let bytes = settles.len() * size_of::<Unacked>();
         (tx.settles, tx.bytes) = (settles, tx.bytes + bytes);
         connection.tx_bytes += bytes;
+    }
+
+    /// All that a commit published is reported. What it was to settle is settled now, if that is left, and a strict one
+    /// fails of which a queue elsewhere refused something. False if it is over.
+    pub(crate) fn commit_settles(&mut self, now: Now, at: At, out: &mut Outbox) -> bool {
+        let connection = &mut self.connections[at.slot];
+        let is_strict = is_strict(connection);
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel stays while its transaction commits")
+        };
+        let receipt = channel.committing.as_ref().map(|all| all.receipt());
+        let is_refused = is_strict && receipt == Some(Receipt::Refused);
+        let has_more = channel.tx.as_ref().is_some_and(|tx| !tx.settles.is_empty());
+        if !is_refused && !has_more {
+            return false;
+        }
+        (channel.committing, channel.pending) = (None, None);
+        if is_refused {
+            let text = "a queue refused a message of the transaction";
+            let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
+            self.fail_channel(now, at, &refusal, Asked::Commit, out);
+        } else if let Ok(tx) = self.take_tx(at) {
+            self.begin_commit(now, at, tx, out);
+        }
+        true
     }
 
     /// All of a commit is done; it is answered when all reports are there.
@@ -84,7 +126,9 @@ impl SessionSide<'_> {
         committing.take_number();
         committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
         let size_matters = self.journal.is_on() && tx.is_persistent;
-        let commit = Box::new(self.shard.jobs.begin_commit(at, tx, size_matters));
+        let is_strict = !tx.publishes.is_empty() && is_strict(&self.connections[at.slot]);
+        let commit = self.shard.jobs.begin_commit(at, tx, size_matters, is_strict);
+        let commit = Box::new(commit);
         if self.shard.effort.is_used_up() {
             // Others have begun to commit in this turn.
             return self.shard.jobs.push(Job::Commit(commit));
@@ -127,8 +171,9 @@ impl SessionSide<'_> {
                         self.refuse_commit(now, *commit, &refusal, out);
                         return Step::Done;
                     }
+                    self.settle_behind(now, &mut commit, &whole, out);
                 }
-                Some(Plan::Sliced) => {}
+                Some(Plan::Sliced) => commit.let_settles_wait(),
             }
             commit.begin();
         }
@@ -152,6 +197,11 @@ impl SessionSide<'_> {
                 }
             }
         }
+        if !commit.has_publishes()
+            && let Some(settles) = commit.take_waiting_settles()
+        {
+            self.give_settles_back(commit.at(), settles);
+        }
         while *budget > 0
             && let Some((unacked, outcome)) = commit.next_settle()
         {
@@ -163,6 +213,41 @@ impl SessionSide<'_> {
         }
         self.finish_commit(now, commit.at(), out);
         Step::Done
+    }
+
+    /// Settles what a commit settles whose publishes were made as a whole: with them, in the same batch of the log, or
+    /// later.
+    fn settle_behind(&mut self, now: Now, commit: &mut Commit, whole: &Whole, out: &mut Outbox) {
+        let at = commit.at();
+        let channel = self.connections[at.slot].incarnation(at.channel.channel);
+        let committing = channel.and_then(|channel| channel.committing.as_ref());
+        let receipt = committing.map_or(Receipt::Unlogged, |all| all.receipt());
+        let is_taken =
+            receipt == Receipt::Taken || (receipt == Receipt::Refused && !commit.is_strict());
+        let Some(log) = whole.settled_in.filter(|_| is_taken) else {
+            let is_reported_later = whole.parts.iter().any(|&bytes| bytes > 0);
+            if is_reported_later || commit.is_strict() {
+                commit.let_settles_wait();
+            }
+            return;
+        };
+        let mut settled = Vec::new();
+        self.journal.begin_held_settles(log);
+        while let Some((unacked, outcome)) = commit.next_settle() {
+            self.shard.counters.acknowledged += u64::from(outcome == Outcome::Ack);
+            let Unacked { queue, queue_slot, slot, sequence, .. } = unacked;
+            let delivery = (queue, queue_slot, slot, sequence);
+            let home = self.home().settle_home(now, delivery, outcome, out);
+            settled.push((unacked, home));
+        }
+        self.journal.end_held_settles(log);
+        // Only now: what is delivered may be settled at once, for which no room is held.
+        for (unacked, home) in settled {
+            self.credit_back(now, at, &unacked, out);
+            if let Some(home) = home {
+                self.home().dispatch_ready(now, home, out);
+            }
+        }
     }
 
     /// Publishes all of a commit so that it is in one batch of each log.

@@ -29,14 +29,20 @@ impl SessionSide<'_> {
             let silent = channel.ending.is_some() || is_silent;
             if let Some(committing) = &mut channel.committing {
                 if committing.is_committed() {
-                    channel.committing = None;
-                    channel.pending = None;
                     let channel = ChannelRef {
                         shard: self.shard.id,
                         connection: connection.id,
                         channel: key,
                     };
                     let at = At { slot, channel, vhost: connection.vhost };
+                    if self.commit_settles(now, at, out) {
+                        continue;
+                    }
+                    let Some(channel) = self.connections.channel_at(at) else {
+                        invariant!("a channel that was just found is there")
+                    };
+                    channel.committing = None;
+                    channel.pending = None;
                     self.say(at, &Answer::Done(Done::Committed), out);
                     self.go_on(now, at, out);
                 }

@@ -38,6 +38,13 @@ impl Queue {
         })
     }
 
+    /// Whether the overflow rule may refuse one of `count` further messages of `bytes` in sum, should none leave before.
+    #[must_use]
+    pub fn may_refuse(&self, count: u64, bytes: u64) -> bool {
+        let overflow = self.rules.as_ref().map(|rules| rules.overflow);
+        overflow.is_some_and(|rule| rule != Overflow::DropHead) && self.exceeds(count, bytes)
+    }
+
     /// Whether messages have to leave to satisfy the limits.
     pub(super) fn must_drop(&self) -> bool {
         self.exceeds(0, 0)

@@ -203,6 +203,26 @@ impl Store {
         self.log.hold(bytes)
     }
 
+    /// An upper bound for [`Store::hold`] of what a settle takes that is written with what is held.
+    pub const SETTLE_BYTES_MAX: usize = RECORD_HEADER_BYTES + runs_bytes_max(1);
+
+    /// What is settled from here to [`Store::end_held_settles`] is to land in the batch of what was [held](Store::hold)
+    /// and appended: recovery finds both or neither.
+    pub fn begin_held_settles(&mut self) {
+        debug_assert!(self.others_settles.is_empty(), "one after the other");
+        self.others_settles = core::mem::take(&mut self.settles);
+    }
+
+    /// The end of what [`Store::begin_held_settles`] began. Its settles are written now, without those that were gathered
+    /// before, for which nothing was held.
+    pub fn end_held_settles(&mut self) {
+        self.put_settles_in_log(true);
+        // What found no room after all waits with the others.
+        let left = core::mem::take(&mut self.settles);
+        self.settles = core::mem::take(&mut self.others_settles);
+        self.settles.extend(left);
+    }
+
     /// An upper bound for [`Store::hold`] of what appending a message takes.
     #[must_use]
     pub fn record_bytes_max(message: &Message<'_>, places: usize) -> usize {
@@ -353,8 +373,16 @@ impl Store {
     /// checkpoint, which says what they say.
     pub(super) fn write_settles(&mut self) {
         let due = core::mem::replace(&mut self.settle_due, Instant::NEVER);
+        if self.put_settles_in_log(false) {
+            // Whoever has them written early does not have them wait anew.
+            self.log.write_by(due);
+        }
+    }
+
+    /// The same, by the way of those for which room `is_held` in the open batch. Whether any were written.
+    fn put_settles_in_log(&mut self, is_held: bool) -> bool {
         if self.settles.is_empty() {
-            return;
+            return false;
         }
         self.settles.sort_unstable();
         let runs_max = runs_max(&self.log);
@@ -374,7 +402,8 @@ impl Store {
             }
             if let Some(lane) = self.state.lanes.lane(lane) {
                 let bound = runs_bytes_max(self.runs.len());
-                if !self.log.has_room_for_settles(bound) {
+                let has_room = is_held && bound <= self.log.payload_rest();
+                if !has_room && !self.log.has_room_for_settles(bound) {
                     break;
                 }
                 if self.log.make_room(bound, false).is_ok() {
@@ -384,10 +413,7 @@ impl Store {
             written = at;
         }
         self.settles.drain(..written);
-        if written > 0 {
-            // Whoever has them written early does not have them wait anew.
-            self.log.write_by(due);
-        }
+        written > 0
     }
 }
 
@@ -398,7 +424,7 @@ fn runs_max(log: &crate::log::Log) -> usize {
 }
 
 /// An upper bound of a settle record with so many runs of one lane.
-fn runs_bytes_max(runs: usize) -> usize {
+const fn runs_bytes_max(runs: usize) -> usize {
     (3 + 2 * runs) * VARINT_BYTES_MAX
 }
 
