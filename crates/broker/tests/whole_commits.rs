@@ -168,12 +168,19 @@ fn a_queue_that_is_full_has_the_whole_refused_wherever_it_is() {
         let full = Table::new().with("x-max-length", 2).with("x-overflow", "reject-publish");
         durable_with(&far, "to", full);
         publish_confirmed(&world.channel(0), "from", 0..5);
-        take_over(&channel, "from", "to", 2);
-        channel.tx_commit();
-        take_over(&channel, "from", "to", 2);
-        let refused = channel.refused(tx::Commit {});
-        assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED, "{shards} shards");
-        assert_eq!(world.queue("to").ready, 2);
+        for (ready, count, is_taken) in
+            [(1, 1, true), (1, 2, false), (2, 1, true), (2, 2, false), (2, 1, false)]
+        {
+            let channel = channel.client().channel();
+            take_over(&channel, "from", "to", count);
+            if is_taken {
+                channel.tx_commit();
+            } else {
+                let refused = channel.refused(tx::Commit {});
+                assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED, "{shards} shards");
+            }
+            assert_eq!(world.queue("to").ready, ready);
+        }
         assert_eq!(numbers(&world, "from"), [2, 3, 4]);
     }
 }

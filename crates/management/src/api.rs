@@ -13,6 +13,7 @@ mod context;
 mod failure;
 mod list;
 mod mirror;
+mod moves;
 mod objects;
 mod output;
 mod path;
@@ -34,6 +35,7 @@ use lepus_base::ShardId;
 use lepus_broker::directory;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
+use moves::Moves;
 use samples::Samples;
 use shovel::Shovels;
 use std::fmt;
@@ -175,6 +177,7 @@ pub struct Api {
     throttle: Throttle,
     samples: Arc<Samples>,
     shovels: Arc<Shovels>,
+    moves: Moves,
 }
 
 impl fmt::Debug for Api {
@@ -191,7 +194,8 @@ impl Api {
     pub fn start(broker: Arc<dyn Running>, mirror: Arc<Mirror>) -> io::Result<Api> {
         let samples = Samples::start(Arc::clone(&broker))?;
         let shovels = Shovels::start(Arc::clone(&broker), Arc::clone(&mirror))?;
-        Ok(Api { broker, mirror, throttle: Throttle::default(), samples, shovels })
+        let (throttle, moves) = (Throttle::default(), Moves::default());
+        Ok(Api { broker, mirror, throttle, samples, shovels, moves })
     }
 
     /// Parameters have changed, of which shovels follow.

@@ -4,8 +4,11 @@ use crate::channel::settles::Settles;
 use crate::effort::as_queues;
 use crate::homes::HomeSide;
 use crate::jobs::{Commit, Plan};
-use crate::queue::Outcome;
+use crate::queue::{Outcome, Overflow};
 use crate::refusal::{Refusal, RefusalKind};
+
+/// Queues of other shards whose rules are looked at for one message.
+const RULES_ASKED_MAX: usize = 16;
 
 impl HomeSide<'_> {
     /// Finds out how much a commit takes, and how it goes on; `None` if the budget was too small.
@@ -51,11 +54,27 @@ impl HomeSide<'_> {
         Some(sizer.plan(self.shard.id, is_moving, settled_in, self.journal))
     }
 
-    /// Whether a queue of this shard, of those that a message was just routed to, may refuse one of so many.
-    fn may_be_refused(&self, count: u64, bytes: u64) -> bool {
-        let routes = self.shard.routes.as_slice().iter();
-        let mut slots = routes.filter_map(|route| self.homes.slot_of(route.queue, u32::MAX));
-        slots.any(|slot| self.homes.queues[slot as usize].queue.may_refuse(count, bytes))
+    /// Whether a queue, of those that a message was just routed to, may refuse one of so many. How full one of another shard
+    /// is nobody knows here: several are not sent to one that refuses any.
+    fn may_be_refused(&mut self, count: u64, bytes: u64) -> bool {
+        let routes = self.shard.routes.as_slice();
+        let is_wide = routes.len() > RULES_ASKED_MAX;
+        let mut cost = 0;
+        let may = routes.iter().any(|route| {
+            if let Some(slot) = self.homes.slot_of(route.queue, u32::MAX) {
+                return self.homes.queues[slot as usize].queue.may_refuse(count, bytes);
+            }
+            let Some(info) = self.directory.queue_by_id(route.queue).filter(|_| count > 1) else {
+                return false;
+            };
+            let mut refuses = || {
+                let settings = self.directory.settings_at_cost(info, &mut cost);
+                settings.overflow != Overflow::DropHead
+            };
+            is_wide || refuses()
+        });
+        self.shard.effort.spend_on_queues(cost);
+        may
     }
 
     /// Whether all that is to be settled is acknowledged, and in this log of this shard.

@@ -1,12 +1,13 @@
 //! What is done with messages, through AMQP as the user who asks: with that user's permissions and limits.
 
+use super::Running;
 use super::context::Context;
 use super::failure::Failure;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{Method, basic, confirm, queue};
 use lepus_amqp::properties::Properties;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{Table, Value};
 use lepus_client::Client;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,6 +50,71 @@ pub(crate) enum Published {
     Rejected,
 }
 
+/// A user of the broker, and where that one is.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) user: String,
+    peer: SocketAddr,
+}
+
+impl Account {
+    /// Whoever asks. The operator is any administrator who has permissions in the virtual host.
+    ///
+    /// # Errors
+    /// 400 where there is none.
+    pub(crate) fn of(context: &Context<'_>, vhost: &str) -> Result<Account, Failure> {
+        let user = match &context.login.user {
+            Some(user) => user.clone(),
+            None => context.api.broker.user_in(vhost).map_err(Failure::bad_request)?,
+        };
+        // The operator comes from this machine.
+        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Ok(Account { user, peer: context.login.peer.unwrap_or(nobody) })
+    }
+}
+
+/// Opens a connection as a user, under a name that operators see, which claims these capabilities beside the usual ones.
+///
+/// # Errors
+/// What the broker refuses.
+pub(crate) fn connect(
+    broker: &dyn Running,
+    account: &Account,
+    vhost: &str,
+    name: &str,
+    capabilities: &[&str],
+) -> io::Result<Client<UnixStream>> {
+    let stream = broker.connect(&account.user, account.peer)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let base = ClientOptions::default();
+    let mut all = match base.properties.get("capabilities") {
+        Some(Value::Table(usual)) => usual.clone(),
+        _ => Table::new(),
+    };
+    for &capability in capabilities {
+        all.insert(capability, true);
+    }
+    let options = ClientOptions {
+        user: account.user.clone(),
+        password: String::new(),
+        vhost: vhost.to_owned(),
+        mechanism: "EXTERNAL".to_owned(),
+        heartbeat: 0,
+        properties: Table::new().with("connection_name", name).with("capabilities", all),
+        ..base
+    };
+    Client::open(stream, options)
+}
+
+/// A name that nobody can guess and nothing else has.
+///
+/// # Errors
+/// In words, when the system has no random bytes.
+pub(crate) fn random_name(broker: &dyn Running) -> Result<String, String> {
+    Ok(broker.random()?.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// A connection in a virtual host.
 pub(crate) struct Session {
     client: Client<UnixStream>,
@@ -69,32 +135,9 @@ impl Session {
     /// # Errors
     /// What the broker refuses.
     pub(crate) fn open(context: &Context<'_>, vhost: &str) -> Result<Session, Failure> {
-        let user = match &context.login.user {
-            Some(user) => user.clone(),
-            None => context.api.broker.user_in(vhost).map_err(Failure::bad_request)?,
-        };
-        // The operator comes from this machine.
-        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let peer = context.login.peer.unwrap_or(nobody);
-        let opened = context.api.broker.connect(&user, peer).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            let properties = Table::new().with("connection_name", "management API");
-            let base = ClientOptions::default();
-            let properties = match base.properties.get("capabilities") {
-                Some(capabilities) => properties.with("capabilities", capabilities.clone()),
-                None => properties,
-            };
-            let options = ClientOptions {
-                user: user.clone(),
-                password: String::new(),
-                vhost: vhost.to_owned(),
-                mechanism: "EXTERNAL".to_owned(),
-                heartbeat: 0,
-                properties,
-                ..base
-            };
-            let mut client = Client::open(stream, options)?;
+        let account = Account::of(context, vhost)?;
+        let opened = connect(&*context.api.broker, &account, vhost, "management API", &[]);
+        let opened = opened.and_then(|mut client| {
             client.open_channel(CHANNEL)?;
             Ok(client)
         });

@@ -11,6 +11,7 @@ pub(crate) mod features;
 pub(crate) mod health;
 pub(crate) mod limits;
 pub(crate) mod messages;
+pub(crate) mod moves;
 pub(crate) mod node;
 pub(crate) mod overview;
 pub(crate) mod parameters;

@@ -5,8 +5,8 @@ use super::context::Context;
 use super::failure::Failure;
 use super::objects::{
     bindings, channels, connections, consumers, ctl, definitions, exchanges, features, health,
-    limits, messages, node, overview, parameters, permissions, policies, queues, shovels, users,
-    vhosts,
+    limits, messages, moves, node, overview, parameters, permissions, policies, queues, shovels,
+    users, vhosts,
 };
 use super::request::Reply;
 
@@ -221,6 +221,9 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "stream/publishers/{v}", actions: &[get(Member, features::none)] },
     Entry { pattern: "stream/consumers", actions: &[get(Member, features::none)] },
     Entry { pattern: "stream/consumers/{v}", actions: &[get(Member, features::none)] },
+
+    Entry { pattern: "lepus/moves", actions: &[get(Policymaker, moves::list), post(Policymaker, moves::begin)] },
+    Entry { pattern: "lepus/moves/{m}", actions: &[get(Policymaker, moves::one), delete(Policymaker, moves::stop)] },
 
     Entry { pattern: "lepus/ctl/state", actions: &[get(Administrator, ctl::state)] },
     Entry { pattern: "lepus/ctl/lifecycle", actions: &[post(Administrator, ctl::change_state)] },

@@ -11,6 +11,7 @@ mod locality;
 mod long_messages;
 mod management;
 mod metrics;
+mod moving;
 mod orphans;
 mod profile;
 mod restart;

@@ -11,36 +11,36 @@ use std::time::{Duration, Instant};
 
 /// An answer.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub struct Answer {
+    pub status: u16,
     /// The head as it came.
     head: String,
-    body: Value,
+    pub body: Value,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 }
 
 /// A user of the API.
-struct User {
+pub struct User {
     address: SocketAddr,
     login: String,
 }
 
 impl User {
-    fn new(address: SocketAddr, login: &str) -> User {
+    pub fn new(address: SocketAddr, login: &str) -> User {
         User { address, login: login.to_owned() }
     }
 
-    fn guest(program: &Program) -> User {
+    pub fn guest(program: &Program) -> User {
         User::new(program.management, "guest:guest")
     }
 
-    fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    pub fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
         self.send_part(method, path, headers, body, body.len())
     }
 
@@ -70,26 +70,26 @@ impl User {
         Answer { status, head: head.to_owned(), body }
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub fn get(&self, path: &str) -> Value {
         let answer = self.send("GET", path, "", "");
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         answer.body
     }
 
     /// The code, and the reason where there is one.
-    fn code(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+    pub fn code(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let answer = self.send(method, path, "", &body);
         (answer.status, answer.body["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn put(&self, path: &str, body: Value) -> u16 {
+    pub fn put(&self, path: &str, body: Value) -> u16 {
         let (code, reason) = self.code("PUT", path, &body);
         assert!(code < 300, "PUT {path}: {code} {reason}");
         code
     }
 
-    fn delete(&self, path: &str) -> u16 {
+    pub fn delete(&self, path: &str) -> u16 {
         self.code("DELETE", path, &Value::Null).0
     }
 
@@ -110,12 +110,12 @@ impl User {
         rows.map(|row| row["payload"].as_str().unwrap().to_owned()).collect()
     }
 
-    fn messages(&self, queue: &str) -> u64 {
+    pub fn messages(&self, queue: &str) -> u64 {
         self.get(&format!("/queues/%2F/{queue}"))["messages"].as_u64().unwrap()
     }
 }
 
-fn started(name: &str) -> (Scratch, Program) {
+pub fn started(name: &str) -> (Scratch, Program) {
     let scratch = Scratch::new(name);
     let program = Program::start(&scratch, &["--shards", "2"]);
     (scratch, program)

@@ -1,0 +1,280 @@
+//! Moves of messages between queues, by the management API.
+
+use crate::management::{User, started};
+use crate::running::{Program, Scratch, Signal};
+use crate::session::{Seen, connect};
+use lepus_amqp::client::encode_publish;
+use lepus_amqp::method::confirm;
+use lepus_amqp::properties::Properties;
+use serde_json::{Value, json};
+
+const MESSAGES: u64 = 10_000;
+
+/// Publishes messages that survive a restart, with their numbers as bodies, and waits until all are taken.
+fn fill(program: &Program, exchange: &str, key: &str, count: u64) {
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    let properties = Properties { delivery_mode: Some(2), ..Properties::default() }.to_bytes();
+    let mut bytes = Vec::new();
+    for number in 0..count {
+        let body = number.to_string().into_bytes();
+        encode_publish(&mut bytes, 1, 4096, exchange, key, false, &properties, &body);
+    }
+    session.send_raw(&bytes);
+    session.flush();
+    let mut left = count;
+    let mut last = 0;
+    while left > 0 {
+        match session.see() {
+            Seen::Ack { tag, multiple: true } => {
+                (left, last) = (left - (tag - last), tag);
+            }
+            Seen::Ack { tag, .. } => (left, last) = (left - 1, tag),
+            other => panic!("{other:?}"),
+        }
+    }
+    session.close();
+}
+
+/// Takes all that is in a queue.
+fn rows(user: &User, queue: &str, mode: &str) -> Vec<Value> {
+    let body = json!({"ackmode": mode, "count": MESSAGES, "encoding": "auto"}).to_string();
+    let mut all = Vec::new();
+    loop {
+        let answer = user.send("POST", &format!("/queues/%2F/{queue}/get"), "", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let found = answer.body.as_array().unwrap();
+        if found.is_empty() {
+            return all;
+        }
+        all.extend_from_slice(found);
+    }
+}
+
+fn numbers(rows: &[Value]) -> Vec<u64> {
+    rows.iter().map(|row| row["payload"].as_str().unwrap().parse().unwrap()).collect()
+}
+
+/// Begins a move; the path that tells of it.
+fn begin(user: &User, order: &Value) -> String {
+    let answer = user.send("POST", "/lepus/moves", "", &order.to_string());
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let path = answer.header("location").unwrap().strip_prefix("/api").unwrap().to_owned();
+    assert!(path.ends_with(answer.body["id"].as_str().unwrap()), "{path}");
+    path
+}
+
+/// Waits until a move is as wanted.
+fn wait_for(user: &User, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let row = user.get(path);
+        if is_so(&row) {
+            return row;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// What a move came to, once it is over.
+fn outcome(user: &User, path: &str) -> Value {
+    wait_for(user, path, |row| row["state"] != "running")
+}
+
+/// A queue `dead` with messages that died in a queue, to which their exchange `jobs` brought them.
+fn with_dead_letters(program: &Program) -> User {
+    let user = User::guest(program);
+    user.put("/exchanges/%2F/jobs", json!({"type": "direct", "durable": true}));
+    let arguments = json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"});
+    user.put("/queues/%2F/work", json!({"durable": true, "arguments": arguments}));
+    user.put("/queues/%2F/dead", json!({"durable": true}));
+    let key = json!({"routing_key": "k"});
+    assert_eq!(user.code("POST", "/bindings/%2F/e/jobs/q/work", &key).0, 201);
+    fill(program, "jobs", "k", MESSAGES);
+    let rejected = rows(&user, "work", "reject_requeue_false");
+    assert_eq!(rejected.len() as u64, MESSAGES);
+    while user.messages("dead") < MESSAGES {
+        std::thread::yield_now();
+    }
+    user
+}
+
+#[test]
+fn dead_letters_go_back_to_where_they_came_from() {
+    let (_scratch, program) = started("move-dead");
+    let user = with_dead_letters(&program);
+    let path = begin(&user, &json!({"vhost": "/", "from": "dead", "to": "origin"}));
+    let row = outcome(&user, &path);
+    assert_eq!(row["state"], "completed", "{row}");
+    assert_eq!((&row["moved"], &row["of"]), (&json!(MESSAGES), &json!(MESSAGES)));
+    assert_eq!(user.messages("dead"), 0);
+    let found = rows(&user, "work", "ack_requeue_false");
+    assert_eq!(numbers(&found), (0..MESSAGES).collect::<Vec<_>>());
+    for row in &found {
+        assert_eq!((&row["exchange"], &row["routing_key"]), (&json!("jobs"), &json!("k")));
+        let headers = &row["properties"]["headers"];
+        assert_eq!(headers["x-lepus-moved"]["queue"], "dead", "{row}");
+        assert_eq!(headers["x-death"][0]["queue"], "work", "{row}");
+    }
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_move_leaves_each_message_in_one_queue() {
+    let scratch = Scratch::new("move-kill");
+    // Both queues have their homes on the only shard.
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let user = User::guest(&program);
+    for queue in ["from", "to"] {
+        user.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    }
+    fill(&program, "", "from", MESSAGES);
+    let order = json!({"vhost": "/", "from": "from", "to": "to", "per_second": 2_000});
+    let path = begin(&user, &order);
+    let row = wait_for(&user, &path, |row| row["moved"].as_u64() > Some(MESSAGES / 5));
+    let moved = row["moved"].as_u64().unwrap();
+    assert_eq!(row["state"], "running", "{row}");
+    program.signal(Signal::KILL);
+    program.end();
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let user = User::guest(&program);
+    assert_eq!(user.get("/lepus/moves"), json!([]), "it ended with the broker");
+    let there = numbers(&rows(&user, "to", "ack_requeue_false"));
+    let here = numbers(&rows(&user, "from", "ack_requeue_false"));
+    let all: Vec<u64> = there.iter().chain(&here).copied().collect();
+    assert_eq!(all, (0..MESSAGES).collect::<Vec<_>>(), "{} and {}", there.len(), here.len());
+    assert!(there.len() as u64 >= moved, "what was told is moved: {moved}");
+}
+
+#[test]
+fn a_kill_between_shards_loses_nothing() {
+    let (scratch, program) = started("move-far");
+    let user = User::guest(&program);
+    // Connections that are open at the same time are on different shards, and so are their queues.
+    let mut sessions = [connect(program.amqp), connect(program.amqp)];
+    for (session, queue) in sessions.iter_mut().zip(["from", "to"]) {
+        session.declare(queue);
+    }
+    fill(&program, "", "from", MESSAGES);
+    let order = json!({"vhost": "/", "from": "from", "to": "to", "per_second": 2_000});
+    let path = begin(&user, &order);
+    wait_for(&user, &path, |row| row["moved"].as_u64() > Some(MESSAGES / 5));
+    program.signal(Signal::KILL);
+    program.end();
+    let program = Program::start(&scratch, &["--shards", "2"]);
+    let user = User::guest(&program);
+    let there = numbers(&rows(&user, "to", "ack_requeue_false"));
+    let here = numbers(&rows(&user, "from", "ack_requeue_false"));
+    assert_eq!(there, (0..there.len() as u64).collect::<Vec<_>>());
+    let mut all: Vec<u64> = there.iter().chain(&here).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, (0..MESSAGES).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_message_that_goes_nowhere_stays_and_is_told_of() {
+    let (_scratch, program) = started("move-nowhere");
+    let user = User::guest(&program);
+    user.put("/exchanges/%2F/none", json!({"type": "direct"}));
+    user.put("/queues/%2F/from", json!({"durable": true}));
+    let full = json!({"x-max-length": 3, "x-overflow": "reject-publish"});
+    user.put("/queues/%2F/full", json!({"durable": true, "arguments": full}));
+    fill(&program, "", "from", 10);
+    let to_nobody = json!({"vhost": "/", "from": "from", "exchange": "none", "routing_key": "k"});
+    let row = outcome(&user, &begin(&user, &to_nobody));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("stopped"), &json!(0)), "{row}");
+    assert!(row["reason"].as_str().unwrap().contains("a message reaches no queue"), "{row}");
+    let row = outcome(&user, &begin(&user, &json!({"vhost": "/", "from": "from", "to": "origin"})));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("stopped"), &json!(0)), "{row}");
+    assert!(row["reason"].as_str().unwrap().contains("x-death"), "{row}");
+    assert_eq!(user.messages("from"), 10);
+    let row = outcome(&user, &begin(&user, &json!({"vhost": "/", "from": "from", "to": "full"})));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("stopped"), &json!(3)), "{row}");
+    assert!(row["reason"].as_str().unwrap().contains("refuse"), "{row}");
+    assert_eq!(numbers(&rows(&user, "full", "ack_requeue_false")), [0, 1, 2]);
+    let some = json!({"vhost": "/", "from": "from", "to": "full", "count": 2, "headers": "x-own"});
+    assert_eq!(outcome(&user, &begin(&user, &some))["state"], "completed");
+    let found = rows(&user, "full", "ack_requeue_false");
+    assert_eq!(numbers(&found), [3, 4]);
+    assert_eq!(found[0]["properties"]["headers"]["x-own"]["queue"], "from", "{found:?}");
+    assert_eq!(numbers(&rows(&user, "from", "ack_requeue_false")), [5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn who_may_not_read_or_write_moves_nothing() {
+    let (_scratch, program) = started("move-rights");
+    let guest = User::guest(&program);
+    for queue in ["from", "to"] {
+        guest.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    }
+    let order = json!({"vhost": "/", "from": "from", "to": "to"});
+    let rights = |read: &str, write: &str| json!({"configure": "", "write": write, "read": read});
+    guest.put("/users/poll", json!({"password": "p", "tags": "policymaker"}));
+    guest.put("/users/member", json!({"password": "p", "tags": "management"}));
+    let poll = User::new(program.management, "poll:p");
+    let begun = |user: &User| user.code("POST", "/lepus/moves", &order).0;
+    assert_eq!(begun(&poll), 401, "it may not enter the virtual host");
+    guest.put("/permissions/%2F/poll", rights("to", ".*"));
+    assert_eq!(begun(&poll), 401, "it may not read");
+    guest.put("/permissions/%2F/poll", rights("from", "to"));
+    assert_eq!(begun(&poll), 401, "it may not write to the default exchange");
+    guest.put("/permissions/%2F/poll", rights("from", "amq.default"));
+    guest.put("/permissions/%2F/member", rights(".*", ".*"));
+    assert_eq!(begun(&User::new(program.management, "member:p")), 401);
+    let path = begin(&poll, &order);
+    assert_eq!(outcome(&poll, &path)["user"], "poll");
+    // Who may not enter its virtual host sees nothing of it.
+    guest.put("/users/other", json!({"password": "p", "tags": "policymaker"}));
+    let other = User::new(program.management, "other:p");
+    assert_eq!(other.get("/lepus/moves"), json!([]));
+    assert_eq!(other.delete(&path), 404);
+    let bad = |more: Value| {
+        let mut order = order.clone();
+        order.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        guest.code("POST", "/lepus/moves", &order).0
+    };
+    for more in [
+        json!({"to": null}),
+        json!({"exchange": "amq.direct"}),
+        json!({"to": "from"}),
+        json!({"count": 0}),
+        json!({"per_second": "x"}),
+        json!({"headers": 1}),
+        json!({"death": "first"}),
+        json!({"routing_key": "k"}),
+        json!({"vhost": null}),
+    ] {
+        assert_eq!(bad(more.clone()), 400, "{more}");
+    }
+    for more in [json!({"from": "x"}), json!({"to": "x"}), json!({"vhost": "x"})] {
+        assert_eq!(bad(more.clone()), 404, "{more}");
+    }
+}
+
+#[test]
+fn moves_are_stopped_and_only_so_many_run() {
+    let (_scratch, program) = started("move-many");
+    let user = User::guest(&program);
+    for queue in ["from", "to"] {
+        user.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    }
+    fill(&program, "", "from", 1_000);
+    let order = json!({"vhost": "/", "from": "from", "to": "to", "per_second": 1});
+    let paths: Vec<String> = (0..16).map(|_| begin(&user, &order)).collect();
+    assert_eq!(user.code("POST", "/lepus/moves", &order).0, 503);
+    assert_eq!(user.get("/lepus/moves").as_array().unwrap().len(), 16);
+    for path in &paths {
+        assert_eq!(user.delete(path), 204);
+        let row = outcome(&user, path);
+        assert_eq!((&row["state"], &row["reason"]), (&json!("stopped"), &json!("it was told to")));
+    }
+    // Several at once take turns; all messages are in one of the queues.
+    let row = outcome(&user, &begin(&user, &json!({"vhost": "/", "from": "from", "to": "to"})));
+    assert_eq!(row["state"], "completed", "{row}");
+    assert_eq!((user.messages("from"), user.messages("to")), (0, 1_000));
+    assert_eq!(user.delete(&paths[0]), 204, "it is forgotten");
+    assert_eq!(user.code("GET", &paths[0], &Value::Null).0, 404);
+    for _ in 0..80 {
+        outcome(&user, &begin(&user, &order));
+    }
+    assert_eq!(user.get("/lepus/moves").as_array().unwrap().len(), 64);
+}
