@@ -137,8 +137,13 @@ fn a_transaction_of_acknowledgements_and_transient_messages_is_as_before() {
 
 #[test]
 fn one_message_that_reaches_no_queue_has_the_whole_refused_for_those_who_want_it() {
-    let world = World::on_disk(1);
-    let channel = strict(&world, 0);
+    for world in [World::on_disk(1), World::new(1)] {
+        refuse_what_goes_nowhere(&world);
+    }
+}
+
+fn refuse_what_goes_nowhere(world: &World) {
+    let channel = strict(world, 0);
     durable(&channel, "from");
     durable(&channel, "to");
     publish_confirmed(&world.channel(0), "from", 0..5);
@@ -148,7 +153,7 @@ fn one_message_that_reaches_no_queue_has_the_whole_refused_for_those_who_want_it
     assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED);
     assert!(refused.text.ends_with("a message reaches no queue"), "{}", refused.text);
     assert_eq!(world.queue("to").ready, 0);
-    assert_eq!(numbers(&world, "from"), [0, 1, 2, 3, 4]);
+    assert_eq!(numbers(world, "from"), [0, 1, 2, 3, 4]);
     // Others have it returned, as ever.
     let other = world.channel(0);
     other.tx_select();

@@ -1,7 +1,7 @@
 //! Moves of messages between queues, by the management API.
 
 use crate::management::{User, started};
-use crate::running::{Program, Scratch, Signal};
+use crate::running::{Program, Signal, lepus};
 use crate::session::{Seen, connect};
 use lepus_amqp::client::encode_publish;
 use lepus_amqp::method::confirm;
@@ -119,13 +119,18 @@ fn dead_letters_go_back_to_where_they_came_from() {
 
 #[test]
 fn a_kill_in_the_middle_of_a_move_leaves_each_message_in_one_queue() {
-    let scratch = Scratch::new("move-kill");
-    // Both queues have their homes on the only shard.
-    let program = Program::start(&scratch, &["--shards", "1"]);
-    let user = User::guest(&program);
-    for queue in ["from", "to"] {
-        user.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    for place in 0..2 {
+        kill_in_the_middle(place);
     }
+}
+
+/// Both queues have their homes on the shard that the connection at this place of two is on.
+fn kill_in_the_middle(place: usize) {
+    let (scratch, program) = started("move-kill");
+    let user = User::guest(&program);
+    let mut sessions = [connect(program.amqp), connect(program.amqp)];
+    sessions[place].declare("from");
+    sessions[place].declare("to");
     fill(&program, "", "from", MESSAGES);
     let order = json!({"vhost": "/", "from": "from", "to": "to", "per_second": 2_000});
     let path = begin(&user, &order);
@@ -134,7 +139,7 @@ fn a_kill_in_the_middle_of_a_move_leaves_each_message_in_one_queue() {
     assert_eq!(row["state"], "running", "{row}");
     program.signal(Signal::KILL);
     program.end();
-    let program = Program::start(&scratch, &["--shards", "1"]);
+    let program = Program::start(&scratch, &["--shards", "2"]);
     let user = User::guest(&program);
     assert_eq!(user.get("/lepus/moves"), json!([]), "it ended with the broker");
     let there = numbers(&rows(&user, "to", "ack_requeue_false"));
@@ -197,6 +202,40 @@ fn a_message_that_goes_nowhere_stays_and_is_told_of() {
     assert_eq!(numbers(&found), [3, 4]);
     assert_eq!(found[0]["properties"]["headers"]["x-own"]["queue"], "from", "{found:?}");
     assert_eq!(numbers(&rows(&user, "from", "ack_requeue_false")), [5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn while_memory_is_short_a_move_waits_and_can_be_stopped() {
+    let (_scratch, program) = started("move-short");
+    let user = User::guest(&program);
+    for queue in ["from", "to"] {
+        user.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    }
+    fill(&program, "", "from", 1_000);
+    let order_alarm = |what: &str| {
+        let mut command = lepus(&["ctl", "eval", what]);
+        let output = command.env("LEPUS_DATA_DIR", &program.data_dir).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    order_alarm("rabbit_alarm:set_alarm({{resource_limit,memory,node()},[]}).");
+    let order = json!({"vhost": "/", "from": "from", "to": "to"});
+    let path = begin(&user, &order);
+    // It has taken some, and can do no more.
+    wait_for(&user, &path, |row| row["of"] == 1_000);
+    assert_eq!(user.delete(&path), 204);
+    let row = outcome(&user, &path);
+    assert_eq!((&row["state"], &row["moved"]), (&json!("stopped"), &json!(0)), "{row}");
+    let path = begin(&user, &order);
+    let row = wait_for(&user, &path, |row| row["of"].is_u64());
+    assert_eq!((&row["state"], &row["moved"]), (&json!("running"), &json!(0)), "{row}");
+    order_alarm("rabbit_alarm:clear_alarm({resource_limit,memory,node()}).");
+    let row = outcome(&user, &path);
+    assert_eq!(row["state"], "completed", "{row}");
+    let there = numbers(&rows(&user, "to", "ack_requeue_false"));
+    let here = numbers(&rows(&user, "from", "ack_requeue_false"));
+    let mut all: Vec<u64> = there.iter().chain(&here).copied().collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..1_000).collect::<Vec<_>>());
 }
 
 #[test]

@@ -41,7 +41,8 @@ pub fn ended(command: &mut Command) -> Output {
 /// A broker on ports of its own, killed when it is dropped.
 pub struct Program {
     child: Child,
-    data_dir: PathBuf,
+    /// Where its data is.
+    pub data_dir: PathBuf,
     lines: Receiver<String>,
     log: RefCell<String>,
     pub banner: String,

@@ -4,11 +4,11 @@ use super::origin::origin;
 use super::{Order, Running, Target, now};
 use crate::api::client::{Account, connect};
 use lepus_amqp::client::{ClientEvent, encode_publish};
-use lepus_amqp::method::{Method, basic, channel, tx};
+use lepus_amqp::method::{Method, basic, channel, queue, tx};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_client::Client;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,12 +23,10 @@ const SLICE_MAX: u64 = 256;
 const SLICE_BYTES: usize = 1 << 20;
 /// Messages that are asked for at once.
 const ASKED_MAX: u64 = 32;
-/// How long a read waits before it is looked whether the move is to stop.
+/// How long a read or write waits before it is looked whether the move is to stop.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long the broker may take for an answer, unless it says that publishers are held back.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the broker may take nothing before what it was sent is sent anew on another connection.
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The end of a transaction is waited for so long once the move is to stop.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 /// What is slower than so many slices a second moves less at a time.
@@ -49,10 +47,10 @@ pub(super) enum End {
 enum Trouble {
     /// The broker closed the channel.
     Refused(u16, String),
-    /// It is to stop.
+    /// It is to stop, and nothing of the step was done.
     Stop,
-    /// Publishers are held back, and nothing of the step was done.
-    Again,
+    /// It is to stop, and did not hear what became of the step.
+    Unheard,
     /// The connection is of no use any more.
     Lost(String),
 }
@@ -134,10 +132,8 @@ impl<'a> Course<'a> {
                 Ok(taken) => taken,
                 Err(Trouble::Refused(code, text)) => return Err(format!("{code} {text}")),
                 Err(Trouble::Lost(reason)) => return Err(reason),
-                Err(Trouble::Stop) => return Ok(End::Stopped(BY_REQUEST.to_owned())),
-                Err(Trouble::Again) => {
-                    line = Line::open(self)?;
-                    continue;
+                Err(Trouble::Stop | Trouble::Unheard) => {
+                    return Ok(End::Stopped(BY_REQUEST.to_owned()));
                 }
             };
             if taken.is_empty() {
@@ -169,9 +165,12 @@ impl<'a> Course<'a> {
                     }
                     Err(Trouble::Lost(reason)) => return Err(reason),
                     Err(Trouble::Stop) => return Ok(End::Stopped(BY_REQUEST.to_owned())),
-                    Err(Trouble::Again) => {
-                        line = Line::open(self)?;
-                        continue;
+                    Err(Trouble::Unheard) => {
+                        let text = format!(
+                            "{BY_REQUEST} while the broker took no messages: up to {} more may be moved",
+                            sent.len()
+                        );
+                        return Ok(End::Stopped(text));
                     }
                 }
             }
@@ -279,22 +278,56 @@ impl<'a> Line<'a> {
         let client = connect(course.broker, account, vhost, "move", &[WHOLE_TRANSACTIONS]);
         let client = client.map_err(text)?;
         let mut line = Line { client, stop: course.stop, is_blocked: false, largest: 0 };
+        line.client.stream().set_write_timeout(Some(LOOK)).map_err(text)?;
         line.client.open_channel(CHANNEL).map_err(text)?;
-        line.client.call(CHANNEL, tx::Select {}, "tx.select-ok").map_err(text)?;
-        line.client.stream().set_read_timeout(Some(LOOK)).map_err(text)?;
-        line.client.stream().set_write_timeout(Some(WRITE_PATIENCE)).map_err(text)?;
+        // Who has no transaction yet goes to the home of the queue that it names first.
+        let none = Table::new().to_bytes();
+        let passive = queue::Declare {
+            queue: &course.order.from,
+            passive: true,
+            durable: false,
+            exclusive: false,
+            auto_delete: false,
+            no_wait: false,
+            arguments: none.as_ref(),
+        };
+        line.client.count(CHANNEL, passive).map_err(text)?;
+        line.begin()?;
         Ok(line)
     }
 
     /// Opens the channel anew that the broker has closed. What was taken is in its queue again before anything is taken.
     fn open_again(&mut self) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
-        let stream = self.client.stream();
-        stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+        self.client.stream().set_read_timeout(Some(PATIENCE)).map_err(text)?;
         self.client.send(CHANNEL, channel::CloseOk {});
         self.client.open_channel(CHANNEL).map_err(text)?;
+        self.begin()
+    }
+
+    /// Has all that is said on the channel be part of transactions.
+    fn begin(&mut self) -> Result<(), String> {
+        let text = |error: io::Error| error.to_string();
         self.client.call(CHANNEL, tx::Select {}, "tx.select-ok").map_err(text)?;
         self.client.stream().set_read_timeout(Some(LOOK)).map_err(text)
+    }
+
+    /// Sends everything. While publishers are held back that may take long.
+    fn send(&mut self) -> Result<(), Trouble> {
+        let bytes = std::mem::take(self.client.output());
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            let mut stream = self.client.stream();
+            match stream.write(left) {
+                Ok(0) => return Err(Trouble::Lost("the broker closed the socket".to_owned())),
+                Ok(count) => left = &left[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if !is_quiet(&error) => return Err(Trouble::Lost(error.to_string())),
+                Err(_) if self.stop.load(Ordering::Relaxed) => return Err(Trouble::Stop),
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Sends everything and waits for what `look` finds.
@@ -302,12 +335,8 @@ impl<'a> Line<'a> {
         &mut self,
         mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>,
     ) -> Result<T, Trouble> {
+        self.send()?;
         let lost = |error: io::Error| Trouble::Lost(error.to_string());
-        match self.client.flush() {
-            // The end of what was sent is missing, and with it the commit.
-            Err(error) if is_quiet(&error) => return Err(Trouble::Again),
-            sent => sent.map_err(lost)?,
-        }
         let (begun, mut is_blocked) = (Instant::now(), self.is_blocked);
         loop {
             let found = self.client.wait(|event| match event {
@@ -333,7 +362,7 @@ impl<'a> Line<'a> {
             }
             let is_to_stop = self.stop.load(Ordering::Relaxed);
             if is_to_stop && (is_blocked || begun.elapsed() > LAST_PATIENCE) {
-                return Err(Trouble::Stop);
+                return Err(Trouble::Unheard);
             }
             if !is_blocked && begun.elapsed() > PATIENCE {
                 let text = format!("the broker did not answer within {} s", PATIENCE.as_secs());
