@@ -17,7 +17,7 @@ struct Section {
     commands: &'static [&'static [&'static str]],
 }
 
-const SECTIONS: [Section; 14] = [
+const SECTIONS: [Section; 13] = [
     Section {
         name: "format",
         asserts: "the source is formatted as rustfmt does it",
@@ -84,14 +84,9 @@ const SECTIONS: [Section; 14] = [
         ],
     },
     Section {
-        name: "clients-1",
-        asserts: "real clients against the binary, one shard",
-        commands: &[&["env", "SHARDS=1", "tests/e2e/run"]],
-    },
-    Section {
-        name: "clients-2",
-        asserts: "real clients against the binary, two shards",
-        commands: &[&["env", "SHARDS=2", "tests/e2e/run"]],
+        name: "clients",
+        asserts: "real clients against the binary, one and two shards",
+        commands: &[&["env", "SHARDS=1 2", "tests/e2e/run"]],
     },
     Section {
         name: "management",

@@ -62,8 +62,9 @@ impl Mirror {
         let own = Arc::clone(&shared);
         let name = "directory-copy".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // Not of low priority: what waits here grows with every change, and it costs less to apply one than to make
+            // it. So it never falls behind for long, however busy the cores are.
             let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
-            crate::machine::lower_priority();
             loop {
                 own.catch_up();
                 std::thread::park();
