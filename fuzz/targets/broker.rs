@@ -58,6 +58,7 @@ impl World {
             shards: 1,
             nodes: Vec::new(),
             hash: lepus_base::HashState::new(1),
+            node: "rabbit@localhost".into(),
             secret: [7; 32],
             server: ServerOptions::default(),
             limits: Limits::default(),

@@ -24,6 +24,8 @@ use crate::remote::{Remote, RemoteWindow};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Delivered, Source as Origin};
 use crate::shard::Shard;
+use crate::tap::tap_delivery;
+use crate::trace::Tracing;
 
 pub(crate) use row::Noted;
 pub(crate) use row::RowSink;
@@ -149,6 +151,7 @@ struct DeliveryRoute<'a> {
     near: &'a [bool],
     connections: &'a mut Connections,
     counters: &'a mut Counters,
+    tracing: &'a mut Tracing,
     remote: &'a mut Remote,
     out: &'a mut Outbox,
 }
@@ -161,8 +164,8 @@ impl<'a> DeliveryRoute<'a> {
         remote: &'a mut Remote,
         out: &'a mut Outbox,
     ) -> (DeliveryRoute<'a>, &'a Pool) {
-        let Shard { id, near, counters, pool, .. } = shard;
-        (DeliveryRoute { shard: *id, near, connections, counters, remote, out }, pool)
+        let Shard { id, near, counters, tracing, pool, .. } = shard;
+        (DeliveryRoute { shard: *id, near, connections, counters, tracing, remote, out }, pool)
     }
 
     /// [`DeliveryRoute::send`] where it is not the shortest path that counts.
@@ -208,6 +211,10 @@ impl<'a> DeliveryRoute<'a> {
             let no_ack = consumer.no_ack;
             let streams =
                 deliver(connection, self.counters, arrival, no_ack, delivery, view, stored);
+            if self.tracing.is_on() {
+                let to = consumer.key.channel;
+                tap_delivery(self.tracing, (connection, to), queue, delivery, view, self.out);
+            }
             mark_dirty(connection, slot, self.out);
             return streams;
         }

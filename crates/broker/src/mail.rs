@@ -14,6 +14,7 @@ use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 use crate::directory::Request;
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome, Queue, QueueSettings};
 use crate::refusal::Refusal;
+use crate::trace::Tapped;
 
 /// One incarnation of a channel, from anywhere in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -578,6 +579,8 @@ pub enum Mail {
         /// The id of the queue that exists now, where one was declared; or why not.
         result: Result<Option<QueueId>, Refusal>,
     },
+    /// A copy of a message for those who trace (to the own shard only).
+    Tapped(Box<Tapped>),
     /// An operator closes a connection.
     CloseConnection {
         /// The connection.
@@ -645,6 +648,7 @@ impl Mail {
             | Mail::ConsumersDetached { .. }
             | Mail::ConnectionCounted { .. }
             | Mail::ChannelsCounted { .. }
+            | Mail::Tapped(_)
             | Mail::CloseConnection { .. } => Addressee::Sessions,
             Mail::Short(_)
             | Mail::LogLags(_)

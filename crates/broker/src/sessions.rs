@@ -29,6 +29,7 @@ pub(crate) mod settle;
 pub(crate) mod side;
 pub(crate) mod socket;
 pub(crate) mod state;
+pub(crate) mod trace;
 
 pub(crate) use side::SessionSide;
 pub use state::Sessions;

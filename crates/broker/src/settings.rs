@@ -22,6 +22,8 @@ pub struct Settings {
     pub shard: ShardId,
     /// Number of shards in the process.
     pub shards: u16,
+    /// The node's name, as copies of traced messages tell it: `rabbit@host`.
+    pub node: Arc<str>,
     /// The memory node of each shard, by shard; empty where all are on the same.
     pub nodes: Vec<u32>,
     /// Keys the hash maps; secret in production, fixed in the simulator. The same on every shard.

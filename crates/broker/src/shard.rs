@@ -26,6 +26,7 @@ use crate::owner::{Conditions, Owner};
 use crate::routing_keys::RoutingKeys;
 use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
+use crate::trace::Tracing;
 
 /// Payload bytes that one queue keeps in memory before it spills to the log.
 const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
@@ -52,6 +53,8 @@ pub struct Shard {
     pub(crate) lender: Option<Lender>,
     /// Publishes and commits that are served in slices.
     pub(crate) jobs: Jobs,
+    /// The virtual hosts that are traced.
+    pub(crate) tracing: Tracing,
     /// Where the message goes that is routed now.
     pub(crate) routes: Routes,
     /// What the owners of the state tell each other, while it is carried out; to be used again.
@@ -120,6 +123,7 @@ impl Shard {
             stopping: false,
             alarm: Alarm::default(),
             jobs: Jobs::default(),
+            tracing: Tracing::default(),
             routes: Routes::new(limits.routing_steps_max),
             own_steps: VecDeque::new(),
             targets: Vec::new(),

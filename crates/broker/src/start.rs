@@ -103,6 +103,7 @@ pub fn start(
     let limits = &broker.shard.settings().limits;
     broker.directory = directory;
     broker.directory.settle(limits.capacity, limits.bindings_at_once);
+    broker.shard.tracing.follow_all(&broker.directory);
     broker.home().make_homes(now, &mut Outbox::new(shards));
     if let Some(log) = definitions {
         broker.definitions.take_log(log);

@@ -73,6 +73,7 @@ mod shut_down;
 mod single_active;
 mod spilled;
 mod stage;
+mod tracing;
 mod transactions;
 mod ttl;
 mod turns_without_room;

@@ -273,6 +273,7 @@ impl Bench {
         let settings = Settings {
             shard: ShardId(0),
             shards: 1,
+            node: "rabbit@localhost".into(),
             nodes: Vec::new(),
             hash: HashState::new(1),
             secret: [7; 32],

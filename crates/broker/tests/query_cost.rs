@@ -49,6 +49,7 @@ fn shard(queues: usize, connections: usize) -> (Broker, Outbox) {
     let mut broker = Broker::new(Settings {
         shard: ShardId(0),
         shards: 1,
+        node: "rabbit@localhost".into(),
         nodes: Vec::new(),
         hash: HashState::new(1),
         secret: [1; 32],

@@ -163,6 +163,7 @@ fn what_the_driver_holds_for_a_connection_counts() {
         shards: 1,
         nodes: Vec::new(),
         hash: HashState::new(1),
+        node: "rabbit@localhost".into(),
         secret: [3; 32],
         server: ServerOptions::default(),
         limits: Limits { memory_bytes: 1 << 20, ..Limits::default() },

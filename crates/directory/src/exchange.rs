@@ -244,6 +244,9 @@ fn describe(value: Option<&Value>) -> Box<str> {
     text.into_boxed_str()
 }
 
+/// The exchange of each virtual host that gets copies of what is published and delivered there, while it is traced.
+pub const TRACE_EXCHANGE: &str = "amq.rabbitmq.trace";
+
 /// The exchanges that every virtual host has from the start: name, type, internal.
 pub(crate) const PREDECLARED: [(&str, ExchangeKind, bool); 7] = [
     ("", ExchangeKind::Direct, false),
@@ -251,6 +254,6 @@ pub(crate) const PREDECLARED: [(&str, ExchangeKind, bool); 7] = [
     ("amq.fanout", ExchangeKind::Fanout, false),
     ("amq.headers", ExchangeKind::Headers, false),
     ("amq.match", ExchangeKind::Headers, false),
-    ("amq.rabbitmq.trace", ExchangeKind::Topic, true),
+    (TRACE_EXCHANGE, ExchangeKind::Topic, true),
     ("amq.topic", ExchangeKind::Topic, false),
 ];

@@ -210,8 +210,14 @@ fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {
     }
 }
 
-/// The node's name as tools of RabbitMQ want it; what is configured may leave out the host.
-fn node_name(configured: &str, host: &str) -> String {
+/// The node's name as tools of RabbitMQ want it.
+#[must_use]
+pub fn node_name(config: &Config) -> String {
+    full_name(&config.node, &rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// What is configured may leave out the host.
+fn full_name(configured: &str, host: &str) -> String {
     match configured {
         "" => format!("rabbit@{host}"),
         name if name.contains('@') => name.to_owned(),
@@ -222,9 +228,8 @@ fn node_name(configured: &str, host: &str) -> String {
 /// Who this node is, for the API, metrics and `lepus status`.
 #[must_use]
 pub fn node(config: &Config, memory_budget_bytes: u64) -> Node {
-    let system = rustix::system::uname();
     Node {
-        name: node_name(&config.node, &system.nodename().to_string_lossy()),
+        name: node_name(config),
         cluster: config.cluster_name.clone(),
         told_version: config.version.clone(),
         told_product: config.product.clone(),

@@ -273,6 +273,7 @@ impl Shards {
                 shards: count as u16,
                 nodes: Vec::new(),
                 hash,
+                node: "rabbit@localhost".into(),
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),

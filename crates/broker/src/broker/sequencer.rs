@@ -118,6 +118,7 @@ impl Broker {
     pub(crate) fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) -> Aftermath {
         self.home().route_before_change(now, out);
         let applied = self.directory.apply(change);
+        self.shard.tracing.follow(change);
         self.home().follow_change(now, &applied, out);
         for info in &applied.queues_deleted {
             let parked = self.homes.take_parked_mail(info.id);
@@ -156,6 +157,7 @@ mod tests {
             shards: 1,
             nodes: Vec::new(),
             hash: lepus_base::HashState::new(1),
+            node: "rabbit@localhost".into(),
             secret: [3; 32],
             server: Default::default(),
             limits: Limits::default(),

@@ -16,6 +16,7 @@ use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Consume, Delivered, Source};
 use crate::sessions::SessionSide;
 use crate::shard::Shard;
+use crate::tap::tap_delivery;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -89,6 +90,10 @@ impl Connections {
                 connection.send.stream(body, next, to.number(), pool);
             }
             None => connection.session.deliver(to.number(), &delivered, bytes),
+        }
+        if shard.tracing.is_on() {
+            let to = (&*connection, to.channel);
+            tap_delivery(&mut shard.tracing, to, queue, delivery, view, out);
         }
         mark_dirty(connection, slot, out);
         if large.is_none() {

@@ -14,6 +14,7 @@ use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Answer, Capability};
 use crate::session::{Delivered, Source};
 use crate::sessions::SessionSide;
+use crate::tap::tap_delivery;
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 /// Gives a delivery that nobody is sent back to the queue, and the window what it took of it.
@@ -135,6 +136,10 @@ impl SessionSide<'_> {
         let stored = body.map(|body| (body, &self.shard.pool));
         let no_ack = *slot == NO_SLOT;
         let streams = deliver(connection, counters, arrival, no_ack, delivery, &view, stored);
+        let tracing = &mut self.shard.tracing;
+        if tracing.is_on() {
+            tap_delivery(tracing, (connection, to.channel), *queue, delivery, &view, out);
+        }
         mark_dirty(connection, connection_slot, out);
         if let Some(body) = body.filter(|_| !streams) {
             self.shard.pool.release(body);

@@ -84,6 +84,7 @@ mod tests {
             shards: 3,
             nodes: Vec::new(),
             hash: lepus_base::HashState::new(1),
+            node: "rabbit@localhost".into(),
             secret: [3; 32],
             server: Default::default(),
             limits: Limits::default(),

@@ -48,6 +48,7 @@ impl SessionSide<'_> {
             Mail::ChannelsCounted { user, channels } => {
                 self.connections.user_channels().set_elsewhere(&user, from, channels);
             }
+            Mail::Tapped(tapped) => self.publish_copy(now, &tapped, out),
             Mail::CloseConnection { connection, text } => {
                 self.close_connection(now, connection, &text, out);
             }

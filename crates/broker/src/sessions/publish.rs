@@ -131,8 +131,13 @@ impl SessionSide<'_> {
     ) -> (Served, usize) {
         let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
         let mut replies = Addressed::default();
+        let is_traced = self.shard.tracing.is_traced(at.vhost);
         if publish.exchange.is_empty() {
             if keys.further.is_empty() && is_reply_address(keys.first) {
+                if is_traced {
+                    self.shard.routes.clear();
+                    self.tap_publish(at, publish, &checked, out);
+                }
                 self.publish_reply(at, publish, &checked, out);
                 return (Served::Now, 1);
             }
@@ -152,6 +157,10 @@ impl SessionSide<'_> {
             ) {
                 return (Served::TooFar(self.shard.routes.steps_max()), 0);
             }
+            if is_traced {
+                self.shard.routes.clear();
+                self.tap_publish(at, publish, &checked, out);
+            }
             return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
         }
         if !self.shard.find_routes(
@@ -163,7 +172,12 @@ impl SessionSide<'_> {
         ) {
             return (Served::TooFar(self.shard.routes.steps_max()), 0);
         }
-        let cacheable = self.shard.routes.is_cacheable() && checked.extra_keys.is_empty();
+        // What is traced comes by here each time: ways that are remembered know nothing of it.
+        let cacheable =
+            self.shard.routes.is_cacheable() && checked.extra_keys.is_empty() && !is_traced;
+        if is_traced {
+            self.tap_publish(at, publish, &checked, out);
+        }
         let queues = self.shard.routes.len();
         if queues > TARGETS_AT_ONCE_MAX {
             self.copy_to_far_replies(at, publish, &checked, &replies, true, out);

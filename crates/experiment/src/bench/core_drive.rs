@@ -304,6 +304,7 @@ impl Core {
             shards,
             nodes: Vec::new(),
             hash: lepus_base::HashState::new(1),
+            node: "rabbit@localhost".into(),
             secret: [7; 32],
             server: lepus_amqp::server::ServerOptions::default(),
             limits: Limits::default(),

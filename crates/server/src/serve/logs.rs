@@ -312,6 +312,7 @@ mod tests {
             shards: 1,
             nodes: Vec::new(),
             hash: HashState::new(1),
+            node: "rabbit@localhost".into(),
             secret: [1; 32],
             server: Default::default(),
             limits: Limits::default(),

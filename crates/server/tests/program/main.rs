@@ -4,6 +4,7 @@ mod check;
 mod cli;
 mod client;
 mod damaged;
+mod firehose;
 mod gauge;
 mod hostile;
 mod load;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Answer {
     pub status: u16,
     /// The head as it came.
-    head: String,
+    pub head: String,
     pub body: Value,
 }
 
@@ -25,7 +25,7 @@ impl Answer {
     }
 }
 
-/// A user of the API.
+/// A user of the API; with an empty login it has none.
 pub struct User {
     address: SocketAddr,
     login: String,
@@ -55,11 +55,14 @@ impl User {
     ) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let login = match self.login.is_empty() {
+            true => String::new(),
+            false => format!("Authorization: Basic {}\r\n", STANDARD.encode(&self.login)),
+        };
         let request = format!(
-            "{method} /api{path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Basic {}\r\nConnection: close\r\n\
+            "{method} /api{path} HTTP/1.1\r\nHost: {}\r\n{login}Connection: close\r\n\
              Content-Length: {length}\r\n{headers}\r\n{body}",
             self.address,
-            STANDARD.encode(&self.login),
         );
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -93,7 +96,7 @@ impl User {
         self.code("DELETE", path, &Value::Null).0
     }
 
-    fn publish(&self, queue: &str, payload: &str) {
+    pub fn publish(&self, queue: &str, payload: &str) {
         let body = json!({
             "routing_key": queue, "properties": {}, "payload": payload, "payload_encoding": "string",
         });
@@ -101,7 +104,7 @@ impl User {
         assert_eq!((answer.status, &answer.body), (200, &json!({"routed": true})));
     }
 
-    fn take(&self, queue: &str, count: u32) -> Vec<String> {
+    pub fn take(&self, queue: &str, count: u32) -> Vec<String> {
         let body = json!({"ackmode": "ack_requeue_false", "count": count, "encoding": "auto"});
         let path = format!("/queues/%2F/{queue}/get");
         let answer = self.send("POST", &path, "", &body.to_string());
@@ -115,6 +118,7 @@ impl User {
     }
 }
 
+/// A broker with two shards.
 pub fn started(name: &str) -> (Scratch, Program) {
     let scratch = Scratch::new(name);
     let program = Program::start(&scratch, &["--shards", "2"]);

@@ -1,0 +1,263 @@
+//! Copies of messages for those who trace a virtual host: of what is published there, and of what is delivered.
+//!
+//! A copy is made where the publisher's or consumer's connection is, and published to the exchange
+//! [`TRACE_EXCHANGE`] behind what it is of. Copies themselves are not traced, whatever becomes of them.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::properties::{Change as Set, EMPTY, Edit, PropertiesRef, Property};
+use lepus_amqp::table::{FieldWriter, TableRef, ValueRef};
+use lepus_base::{ConnectionId, Instant, Now, QueueId, VhostId};
+
+use crate::directory::{Change, Directory};
+pub(crate) use crate::exchange::TRACE_EXCHANGE;
+use crate::message::MessageView;
+use crate::properties::{for_client, further_keys};
+
+/// Bytes of copies that wait for their turn at most, unless it is one alone.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// Bytes of names in one list of a copy's headers, and of the message's own headers among them: all of it has to fit
+/// into one frame.
+const LISTED_BYTES_MAX: usize = 32 << 10;
+/// Time between two lines in the log about copies that are lost.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// What a message is copied for.
+#[derive(Debug)]
+pub(crate) enum Occasion {
+    /// It is published and reaches these queues.
+    Publish { queues: Vec<QueueId> },
+    /// A queue's consumer gets it, or who asked for one.
+    Delivery { queue: QueueId, redelivered: bool, count: u32 },
+}
+
+/// Whose message it is.
+#[derive(Debug)]
+pub(crate) struct Party {
+    pub vhost: VhostId,
+    pub connection: ConnectionId,
+    /// The incarnation of the connection's channel, with its number in the lower 16 bits.
+    pub channel: u64,
+    /// The connection's name.
+    pub name: String,
+    pub user: Box<str>,
+}
+
+/// A message that is to be copied.
+#[derive(Debug)]
+pub struct Tapped {
+    pub(crate) party: Party,
+    pub(crate) occasion: Occasion,
+    packed: Vec<u8>,
+}
+
+/// What is published to the exchange for copies.
+pub(crate) struct Copy<'a> {
+    pub routing_key: String,
+    pub properties: Vec<u8>,
+    pub body: &'a [u8],
+}
+
+/// Which virtual hosts are traced, and how much waits.
+#[derive(Debug, Default)]
+pub(crate) struct Tracing {
+    vhosts: BTreeSet<VhostId>,
+    /// Bytes of copies that are not published yet.
+    waiting_bytes: usize,
+    /// Copies that were lost since that was told last.
+    lost: u64,
+    told: Option<Instant>,
+}
+
+impl Tracing {
+    /// Whether any virtual host is traced.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.vhosts.is_empty()
+    }
+
+    /// Whether this one is.
+    #[inline]
+    pub(crate) fn is_traced(&self, vhost: VhostId) -> bool {
+        self.is_on() && self.vhosts.contains(&vhost)
+    }
+
+    /// A change of the directory was applied.
+    pub(crate) fn follow(&mut self, change: &Change) {
+        match change {
+            Change::VhostCreated { id, metadata, .. } | Change::VhostDescribed { id, metadata } => {
+                self.set(*id, metadata.tracing);
+            }
+            Change::VhostDeleted { id } => self.set(*id, false),
+            _ => {}
+        }
+    }
+
+    /// The directory is another one.
+    pub(crate) fn follow_all(&mut self, directory: &Directory) {
+        self.vhosts.clear();
+        for info in directory.accounts().vhosts() {
+            self.set(info.id, info.metadata.tracing);
+        }
+    }
+
+    fn set(&mut self, vhost: VhostId, is_on: bool) {
+        if is_on {
+            self.vhosts.insert(vhost);
+        } else {
+            self.vhosts.remove(&vhost);
+        }
+    }
+
+    /// A message to be copied, which waits from now on until [`Tracing::take`]; `None` where too much does already.
+    pub(crate) fn tap(
+        &mut self,
+        party: Party,
+        occasion: Occasion,
+        view: &MessageView<'_>,
+    ) -> Option<Box<Tapped>> {
+        let bytes = view.properties.len() + view.body.len();
+        if self.waiting_bytes > 0 && self.waiting_bytes + bytes > WAITING_BYTES_MAX {
+            self.lost += 1;
+            return None;
+        }
+        let mut packed = Vec::new();
+        view.append_packed(&mut packed);
+        self.waiting_bytes += packed.len();
+        Some(Box::new(Tapped { party, occasion, packed }))
+    }
+
+    /// It waits no longer.
+    pub(crate) fn take(&mut self, tapped: &Tapped) {
+        let left = self.waiting_bytes.checked_sub(tapped.packed.len());
+        self.waiting_bytes = left.expect("what is taken waited");
+    }
+
+    /// A copy goes nowhere.
+    pub(crate) fn lose(&mut self) {
+        self.lost += 1;
+    }
+
+    /// What to tell the log of copies that were lost, if any were since that was told last, and not too often.
+    pub(crate) fn take_lost(&mut self, now: Now) -> Option<String> {
+        let is_soon = self.told.is_some_and(|told| now.instant.since(told) < TELL_EVERY);
+        if self.lost == 0 || is_soon {
+            return None;
+        }
+        self.told = Some(now.instant);
+        let lost = core::mem::take(&mut self.lost);
+        Some(format!(
+            "{lost} copies of traced messages were dropped: more is traced than its queues take, or \
+             reaches too many of them"
+        ))
+    }
+}
+
+impl Tapped {
+    /// Whether it is of a delivery.
+    pub(crate) fn is_delivery(&self) -> bool {
+        matches!(self.occasion, Occasion::Delivery { .. })
+    }
+
+    /// The copy, as this node publishes it; `None` where the queue is gone that it came from.
+    pub(crate) fn copy(&self, directory: &Directory, node: &str) -> Option<Copy<'_>> {
+        let view = MessageView::unpack(&self.packed);
+        let mut headers = Vec::new();
+        let mut fields = FieldWriter::new(&mut headers);
+        fields.field("exchange_name", ValueRef::LongString(view.exchange));
+        let further = further_keys(view.properties);
+        let keys = core::iter::once(view.routing_key).chain(further.iter().map(String::as_bytes));
+        list(&mut fields, "routing_keys", keys);
+        let count = match self.occasion {
+            Occasion::Publish { .. } => 0,
+            Occasion::Delivery { count, .. } => count,
+        };
+        let shown = for_client(view.properties, count);
+        let properties = properties_table(shown.as_deref().unwrap_or(view.properties));
+        fields.field("properties", ValueRef::Table(TableRef::trusted(&properties)));
+        fields.text("node", node);
+        if let Occasion::Delivery { redelivered, .. } = self.occasion {
+            fields.field("redelivered", ValueRef::I32(redelivered.into()));
+        }
+        fields.text("vhost", directory.vhost_name(self.party.vhost));
+        fields.text("connection", &self.party.name);
+        fields.field("channel", ValueRef::I32((self.party.channel as u16).into()));
+        fields.text("user", &self.party.user);
+        let name_of = |queue: QueueId| directory.queue_by_id(directory.id_now(queue));
+        let mut routing_key = match &self.occasion {
+            Occasion::Publish { queues } => {
+                let names = queues.iter().filter_map(|&queue| name_of(queue));
+                list(&mut fields, "routed_queues", names.map(|info| info.name().as_bytes()));
+                format!("publish.{}", String::from_utf8_lossy(view.exchange))
+            }
+            Occasion::Delivery { queue, .. } => format!("deliver.{}", name_of(*queue)?.name()),
+        };
+        // A key has 255 bytes at most.
+        routing_key.truncate(routing_key.floor_char_boundary(255));
+        let edit = Edit { headers: Set::Set(TableRef::trusted(&headers)), ..Edit::default() };
+        let Ok(properties) = PropertiesRef(&EMPTY).rewrite(&edit) else {
+            invariant!("headers can be added to no properties")
+        };
+        Some(Copy { routing_key, properties, body: view.body })
+    }
+}
+
+/// A field with a list of names, as many of them as there is room for.
+fn list<'a>(fields: &mut FieldWriter<'_>, name: &str, names: impl Iterator<Item = &'a [u8]>) {
+    let mut room = LISTED_BYTES_MAX;
+    fields.array(name, |list| {
+        for name in names {
+            let Some(left) = room.checked_sub(name.len()) else { return };
+            room = left;
+            list.value(ValueRef::LongString(name));
+        }
+    });
+}
+
+/// Properties as a table without its length: of each that is there its name and value.
+fn properties_table(properties: &[u8]) -> Vec<u8> {
+    const TEXTS: [(&str, Property); 9] = [
+        ("content_type", Property::ContentType),
+        ("content_encoding", Property::ContentEncoding),
+        ("correlation_id", Property::CorrelationId),
+        ("reply_to", Property::ReplyTo),
+        ("expiration", Property::Expiration),
+        ("message_id", Property::MessageId),
+        ("type", Property::Type),
+        ("user_id", Property::UserId),
+        ("app_id", Property::AppId),
+    ];
+    let properties = PropertiesRef(properties);
+    let mut bytes = Vec::new();
+    let mut fields = FieldWriter::new(&mut bytes);
+    for (name, property) in TEXTS {
+        if let Some(text) = properties.field(property) {
+            fields.field(name, ValueRef::LongString(text));
+        }
+    }
+    if let Some(headers) = properties.headers()
+        && headers.bytes().len() <= LISTED_BYTES_MAX
+    {
+        fields.field("headers", ValueRef::Table(headers));
+    }
+    let small =
+        [("delivery_mode", properties.delivery_mode()), ("priority", properties.priority())];
+    for (name, value) in small {
+        if let Some(value) = value {
+            fields.field(name, ValueRef::I32(value.into()));
+        }
+    }
+    if let Some(seconds) = properties.timestamp() {
+        let value = match i32::try_from(seconds) {
+            Ok(seconds) => ValueRef::I32(seconds),
+            Err(_) => ValueRef::I64(i64::try_from(seconds).unwrap_or(i64::MAX)),
+        };
+        fields.field("timestamp", value);
+    }
+    bytes
+}
