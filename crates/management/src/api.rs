@@ -19,6 +19,7 @@ mod output;
 mod path;
 mod request;
 mod samples;
+mod sessions;
 mod shovel;
 mod table;
 
@@ -26,17 +27,18 @@ pub use failure::Failure;
 pub use mirror::Mirror;
 pub use output::Output;
 pub(crate) use path::Parameters;
-pub use request::{Caller, Reply, Request};
+pub use request::{COOKIE, Caller, Client, Reply, Request};
 
 use crate::snapshot::{Node, Snapshot};
-use access::{Right, Throttle};
+use access::{Gate, Right, Throttle};
 use context::Context;
 use lepus_base::ShardId;
-use lepus_broker::directory;
+use lepus_broker::directory::{self, Accounts};
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
 use moves::Moves;
 use samples::Samples;
+use sessions::Sessions;
 use shovel::Shovels;
 use std::fmt;
 use std::io;
@@ -116,8 +118,12 @@ pub trait Running: Send + Sync + 'static {
     /// Where it listens.
     fn listeners(&self) -> Vec<Listener>;
 
-    /// Takes down what was done: every request that may change something, and every login that failed.
+    /// Takes down what was done: every request that may change something, every login that failed, and every export of
+    /// definitions.
     fn note(&self, done: &Done<'_>);
+
+    /// What was taken down last, of orders by the control socket as well, newest first.
+    fn audited(&self) -> Vec<Audited>;
 
     /// When the certificate of the listeners with TLS ends, in seconds since 1970; `None` where there is none.
     fn certificate_ends(&self) -> Option<i64>;
@@ -150,12 +156,31 @@ pub struct Done<'a> {
     pub user: &'a str,
     /// Where it came from; `None` for the control socket.
     pub peer: Option<SocketAddr>,
+    /// By what it came: `http`, `https` or `ctl`.
+    pub face: &'static str,
     /// The method.
     pub method: &'a str,
     /// The path as it came.
     pub path: &'a str,
     /// The code of the answer.
     pub status: u16,
+}
+
+/// Something that was done, as it was taken down: without bodies and secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// When, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// Who did it; empty where that is not known.
+    pub user: String,
+    /// From where.
+    pub from: String,
+    /// By what: `http`, `https`, `ctl`, or `control` for orders by the control socket.
+    pub face: &'static str,
+    /// What.
+    pub what: String,
+    /// What came of it.
+    pub result: String,
 }
 
 /// A listener, as tools want to know it.
@@ -170,11 +195,17 @@ pub struct Listener {
 /// What the paths begin with that answer whatever the broker's service is.
 const OWN: [&str; 2] = ["lepus", "ctl"];
 
+/// Whether a method changes nothing.
+fn is_look(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS")
+}
+
 /// The API of one broker.
 pub struct Api {
     broker: Arc<dyn Running>,
     mirror: Arc<Mirror>,
     throttle: Throttle,
+    sessions: Sessions,
     samples: Arc<Samples>,
     shovels: Arc<Shovels>,
     moves: Moves,
@@ -194,8 +225,14 @@ impl Api {
     pub fn start(broker: Arc<dyn Running>, mirror: Arc<Mirror>) -> io::Result<Api> {
         let samples = Samples::start(Arc::clone(&broker))?;
         let shovels = Shovels::start(Arc::clone(&broker), Arc::clone(&mirror))?;
-        let (throttle, moves) = (Throttle::default(), Moves::default());
-        Ok(Api { broker, mirror, throttle, samples, shovels, moves })
+        let (throttle, sessions, moves) =
+            (Throttle::default(), Sessions::default(), Moves::default());
+        Ok(Api { broker, mirror, throttle, sessions, samples, shovels, moves })
+    }
+
+    fn gate<'a>(&'a self, accounts: &'a Accounts) -> Gate<'a> {
+        let (throttle, sessions) = (&self.throttle, &self.sessions);
+        Gate { accounts, throttle, sessions, now: Instant::now() }
     }
 
     /// Parameters have changed, of which shovels follow.
@@ -216,20 +253,33 @@ impl Api {
         let output = output.filter(|_| request.method != "HEAD");
         let result = self.try_answer(request, output, &mut user);
         let mut reply = result.unwrap_or_else(Failure::into_reply);
-        let is_look = matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-        if !is_look || matches!(reply.status, 401 | 429) {
-            let peer = match &request.caller {
-                Caller::Client { peer, .. } => Some(*peer),
-                Caller::Operator => None,
-            };
-            let (method, path) = (request.method.as_str(), request.path.as_str());
-            let status = reply.status;
-            self.broker.note(&Done { user: &user, peer, method, path, status });
-        }
+        self.note(request, &user, reply.status);
         if request.method == "HEAD" {
             reply.body = None;
         }
         reply
+    }
+
+    /// Takes a request down that was answered with this code, if it is one that is to be remembered.
+    pub fn note(&self, request: &Request, user: &str, status: u16) {
+        let is_export = || {
+            let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
+            path::parts(path)
+                .is_ok_and(|parts| parts.first().is_some_and(|one| one == "definitions"))
+        };
+        if is_look(&request.method)
+            && !matches!(status, 401 | 429)
+            && !(status < 300 && is_export())
+        {
+            return;
+        }
+        let (peer, face) = match &request.caller {
+            Caller::Client(client) if client.is_secure => (Some(client.peer), "https"),
+            Caller::Client(client) => (Some(client.peer), "http"),
+            Caller::Operator => (None, "ctl"),
+        };
+        let (method, path) = (request.method.as_str(), request.path.as_str());
+        self.broker.note(&Done { user, peer, face, method, path, status });
     }
 
     /// Whether a request would be answered as far as that follows from its path and login: asked before its body is read.
@@ -237,17 +287,23 @@ impl Api {
     /// # Errors
     /// The answer that says why not.
     pub fn check(&self, request: &Request) -> Result<(), Reply> {
-        let check = || {
+        let mut user = String::new();
+        let mut check = || {
             let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
             let parts = path::parts(path)?;
             let (entry, _) = table::find(&parts).ok_or_else(Failure::not_found)?;
             let action = entry.action(&request.method).ok_or_else(Failure::not_found)?;
             let directory = self.mirror.directory();
-            let (accounts, now) = (directory.accounts(), Instant::now());
-            access::log_in(&request.caller, accounts, &self.throttle, now)?
+            let gate = self.gate(directory.accounts());
+            gate.claimed(&request.caller).unwrap_or_default().clone_into(&mut user);
+            gate.log_in(&request.caller, is_look(&request.method))?
                 .check(action.right.max(Right::Member))
         };
-        check().map_err(Failure::into_reply)
+        let checked = check();
+        checked.map_err(|failure| {
+            self.note(request, &user, failure.status);
+            failure.into_reply()
+        })
     }
 
     /// The answer; `user` is told who asks, once that is known.
@@ -276,9 +332,12 @@ impl Api {
             Right::Nothing => access::nobody(&request.caller),
             right => {
                 let directory = self.mirror.directory();
-                let accounts = directory.accounts();
-                let login =
-                    access::log_in(&request.caller, accounts, &self.throttle, Instant::now())?;
+                let gate = self.gate(directory.accounts());
+                gate.claimed(&request.caller).unwrap_or_default().clone_into(user);
+                let login = match right {
+                    Right::Password => gate.log_in_anew(&request.caller, &request.body)?,
+                    _ => gate.log_in(&request.caller, is_look(method))?,
+                };
                 login.name().clone_into(user);
                 login.check(right)?;
                 login

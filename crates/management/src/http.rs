@@ -142,7 +142,11 @@ struct Service {
 
 /// Who sent a request: its address, among the request's extensions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// Whether it speaks TLS.
+    pub(crate) is_secure: bool,
+}
 
 /// What answers requests.
 struct Desk {
@@ -315,10 +319,11 @@ async fn connection<S>(
     let place = Arc::new(place);
     let given_way = Arc::clone(&place.given_way);
     let request_timeout = service.request_timeout;
+    let peer = Peer { address: peer, is_secure: service.tls.is_some() };
     let router = TowerToHyperService::new(service.router);
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         place.set_silent(false);
-        request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(peer);
         let (answer, place) = (router.call(request), Arc::clone(&place));
         async move {
             // It may have sent more requests: those of others come in between.

@@ -3,7 +3,7 @@
 //! Nobody makes it read much before the login is right: a body above [`FREE_BODY_BYTES_MAX`] is read for users only, a few
 //! of them at a time. Where the request comes from another web site it is refused unless that is allowed.
 
-use crate::api::{Api, Caller, Failure, Reply, Request};
+use crate::api::{Api, COOKIE, Caller, Client, Failure, Reply, Request};
 use crate::http::{self, Door, Peer};
 use axum::Router;
 use axum::body::Body;
@@ -89,9 +89,7 @@ async fn handle(State(desk): State<Arc<Desk>>, request: axum::extract::Request) 
     let (head, body) = request.into_parts();
     let origin = Origin::of(&desk.settings, &head.headers, &head.method);
     let mut response = match origin {
-        Origin::Foreign => {
-            write(failure(403, "forbidden", "the request comes from another web site"))
-        }
+        Origin::Foreign => desk.refuse_foreign(&head),
         _ => desk.answer(&head, body).await,
     };
     let headers = response.headers_mut();
@@ -110,6 +108,35 @@ async fn handle(State(desk): State<Arc<Desk>>, request: axum::extract::Request) 
 }
 
 impl Desk {
+    /// Who sends a request.
+    fn client(&self, head: &axum::http::request::Parts) -> Client {
+        let peer = head.extensions.get::<Peer>();
+        let authorization = head.headers.get(header::AUTHORIZATION);
+        let authorization = authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Client {
+            peer: peer.map_or_else(nobody, |peer| peer.address),
+            is_secure: peer.is_some_and(|peer| peer.is_secure),
+            authorization,
+            session: session_of(&head.headers),
+            is_marked: head.headers.contains_key("x-lepus-request"),
+            path: self.settings.path_prefix.clone(),
+        }
+    }
+
+    /// Refuses what another web site made a browser send.
+    fn refuse_foreign(&self, head: &axum::http::request::Parts) -> Response {
+        const STATUS: u16 = 403;
+        if let Some(api) = self.api.get() {
+            let request = Request {
+                path: head.uri.path().to_owned(),
+                caller: Caller::Client(self.client(head)),
+                ..Request::of_operator(head.method.as_str(), "", Vec::new())
+            };
+            api.note(&request, "", STATUS);
+        }
+        write(failure(STATUS, "forbidden", "the request comes from another web site"))
+    }
+
     async fn answer(self: &Arc<Desk>, head: &axum::http::request::Parts, body: Body) -> Response {
         let whole = head.uri.path();
         let Some(path) = whole.strip_prefix(self.settings.path_prefix.as_str()) else {
@@ -128,13 +155,12 @@ impl Desk {
             let value = head.headers.get(name).and_then(|value| value.to_str().ok());
             value.map(str::to_owned)
         };
-        let peer = head.extensions.get::<Peer>().map_or_else(nobody, |peer| peer.0);
         let mut request = Request {
             method: head.method.as_str().to_owned(),
             path: path.to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
             body: Vec::new(),
-            caller: Caller::Client { peer, authorization: header(&header::AUTHORIZATION) },
+            caller: Caller::Client(self.client(head)),
             reason: header(&HeaderName::from_static("x-reason")),
             vhost: header(&HeaderName::from_static("x-vhost")),
             known_tag: header(&header::IF_NONE_MATCH),
@@ -206,6 +232,16 @@ impl Desk {
             },
         }
     }
+}
+
+/// The secret in the cookie of a session; the first of several with that name.
+fn session_of(headers: &HeaderMap) -> Option<String> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut cookies = lines.flat_map(|line| line.split(';'));
+    cookies.find_map(|one| match one.trim().split_once('=') {
+        Some((COOKIE, secret)) => Some(secret.to_owned()),
+        _ => None,
+    })
 }
 
 /// So many of few places.

@@ -1,16 +1,17 @@
 //! The running broker as the management API sees it.
 
+use crate::audit::{Audit, Deed};
 use crate::config::Config;
 use crate::control;
 use crate::figures::Figures;
-use crate::log::{Level, Log};
+use crate::log::Level;
 use crate::random;
 use crate::signal::Wish;
 use lepus_base::ShardId;
 use lepus_broker::directory::Request;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
-use lepus_management::api::{Done, Listener, Mirror, Running, Service};
+use lepus_management::api::{Audited, Done, Listener, Mirror, Running, Service};
 use lepus_management::snapshot::{Node, Snapshot};
 use lepus_shard::tls::Identity;
 use lepus_shard::{Inside, PeerInfo, Stopper};
@@ -64,7 +65,7 @@ pub struct RunningBroker {
     /// Where its data is.
     pub data_dir: PathBuf,
     /// Where changes are told.
-    pub log: Log,
+    pub audit: Audit,
     /// The certificate, if there is one.
     pub identity: Option<Arc<Identity>>,
     /// Lets connections in or not.
@@ -201,15 +202,22 @@ impl Running for RunningBroker {
     }
 
     fn note(&self, done: &Done<'_>) {
-        // Whoever guesses passwords does not fill the disk.
-        if matches!(done.status, 401 | 429) && !self.refusals.may_tell() {
+        // Whoever guesses passwords, or has none, does not fill the disk.
+        let is_nobody = done.user.is_empty() || matches!(done.status, 401 | 403 | 429);
+        if is_nobody && !self.refusals.may_tell() {
             return;
         }
         let level = if done.status < 400 { Level::Info } else { Level::Warning };
         let from = done.peer.map_or_else(|| "control socket".to_owned(), |peer| peer.to_string());
-        let path = control::without_secrets(done.path);
-        let fields = vec![("user", done.user.to_owned()), ("from", from)];
-        let text = format!("{} {path}: {}", done.method, done.status);
-        self.log.write(level, "management", text, fields);
+        let what = format!("{} {}", done.method, control::without_secrets(done.path));
+        let text = format!("{what}: {}", done.status);
+        let fields = vec![("user", done.user.to_owned()), ("from", from.clone())];
+        let (user, result) = (done.user.to_owned(), done.status.to_string());
+        let deed = Deed { user, from, face: done.face, what, result };
+        self.audit.note((level, "management"), text, fields, Some(deed));
+    }
+
+    fn audited(&self) -> Vec<Audited> {
+        self.audit.recent()
     }
 }

@@ -232,6 +232,10 @@ settings! {
         "Bytes of a request's body; a file of definitions may have ten times the default.";
     "management.allowed_origins" management_allowed_origins: String = Kind::Text, "";
         "Web sites whose scripts may use the API, separated by commas (https://example.com); * allows all of them, without the browser's credentials.";
+    "management.audit_file" management_audit_file: Option<PathBuf> = Kind::Path, "";
+        "File that gets a line of JSON for each request that may change something, each login to the API that failed, each export of definitions and each order by the control socket: who, from where, by what, what, and the result; no bodies and no passwords. None when it is empty.";
+    "management.audit_bytes_max" management_audit_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 40, zero_is_unlimited: false }, "64MiB";
+        "Bytes of the audit file; then another one is begun. The last four are kept beside it, as .1 to .4.";
 
     "limits.connections_max" connections_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "100000";
         "Connections of the whole broker. With one more, one that has not logged in gives way, or one that was closed and whose client has not ended its socket; where there is none, the new one is closed at once. Those that have said nothing yet are not counted. The process's limit of open files (ulimit -n) lowers it: a part of them is kept for the logs, for those without a login and for those that are closed and not yet gone. A line in the log says so at the start.";

@@ -354,7 +354,7 @@ fn is_hidden(character: char) -> bool {
 }
 
 /// `2026-01-31T23:59:59.123Z` (RFC 3339, UTC).
-fn timestamp(at: SystemTime) -> String {
+pub(crate) fn timestamp(at: SystemTime) -> String {
     let age = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, rest) = (age.as_secs() / 86_400, age.as_secs() % 86_400);
     let (year, month, day) = date(days);

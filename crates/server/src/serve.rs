@@ -12,6 +12,7 @@ mod reload;
 mod start;
 
 use crate::api::{Refusals, RunningBroker};
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::control::ControlServer;
 use crate::data_dir::DataDir;
@@ -86,7 +87,8 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     }
     let entrance = Entrance::open(config, log)?;
     let desk = Arc::new(OnceLock::new());
-    let control = start_control(config, &lifecycle, &desk, log)?;
+    let audit = start_audit(config, log)?;
+    let control = start_control(config, &lifecycle, &desk, &audit)?;
     let starting = Start {
         config: Arc::clone(config),
         plan: Arc::clone(plan),
@@ -120,7 +122,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         mirror: Arc::clone(&mirror),
         config: Arc::clone(config),
         data_dir: data_path.clone(),
-        log: log.clone(),
+        audit,
         identity: running.identity(),
         stopper: running.stopper(),
         wish: wish.clone(),
@@ -215,13 +217,21 @@ fn listener((name, address): &Address) -> Option<Listener> {
     Some(Listener { protocol, address: *address })
 }
 
+/// Where what is done is taken down.
+fn start_audit(config: &Config, log: &Log) -> Result<Audit, String> {
+    match &config.management_audit_file {
+        Some(path) => Audit::in_file(log, path, config.management_audit_bytes_max),
+        None => Ok(Audit::in_log(log)),
+    }
+}
+
 /// The control socket, which answers from the first moment; orders are carried out once there is
 /// somebody at the desk.
 fn start_control(
     config: &Config,
     lifecycle: &Arc<Lifecycle>,
     desk: &Arc<OnceLock<Operations>>,
-    log: &Log,
+    audit: &Audit,
 ) -> Result<ControlServer, String> {
     let (lifecycle, desk) = (Arc::clone(lifecycle), Arc::clone(desk));
     let handler = move |request: &Value| match desk.get() {
@@ -231,7 +241,7 @@ fn start_control(
             Err("the broker has just started; ask again".to_owned())
         }
     };
-    ControlServer::start(&config.control_socket(), Arc::new(handler), log)
+    ControlServer::start(&config.control_socket(), Arc::new(handler), audit)
 }
 
 fn operations(

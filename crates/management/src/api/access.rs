@@ -1,7 +1,9 @@
 //! Who asks, and what that one may.
 
+use super::body::Fields;
 use super::failure::Failure;
 use super::request::Caller;
+use super::sessions::Sessions;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lepus_base::VhostId;
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Right {
     /// Nothing, not even a login.
     Nothing,
+    /// As [`Right::Member`], with name and password in this very request, also in its body.
+    Password,
     /// A login with any of the tags.
     Member,
     /// The tag `policymaker`.
@@ -35,12 +39,15 @@ pub(crate) struct Login {
     pub(crate) tags: Vec<String>,
     /// Where the request came from.
     pub(crate) peer: Option<SocketAddr>,
+    /// Which session it is of, if it is of one.
+    pub(crate) session: Option<String>,
 }
 
 impl Login {
     /// The operator, or nobody in particular where nothing is needed.
     fn of_operator() -> Login {
-        Login { user: None, tags: vec!["administrator".to_owned()], peer: None }
+        let tags = vec!["administrator".to_owned()];
+        Login { user: None, tags, peer: None, session: None }
     }
 
     /// Whether it came by the control socket.
@@ -84,7 +91,7 @@ impl Login {
     pub(crate) fn check(&self, right: Right) -> Result<(), Failure> {
         let (is_given, text) = match right {
             Right::Nothing => return Ok(()),
-            Right::Member => (true, ""),
+            Right::Password | Right::Member => (true, ""),
             Right::Policymaker => (self.is_policymaker(), "User not authorised to access object"),
             Right::Monitoring => (self.is_monitor(), "Not monitor user"),
             Right::Administrator => (self.is_administrator(), "Not administrator user"),
@@ -144,48 +151,109 @@ impl Throttle {
     }
 }
 
-/// Finds out who asks.
-///
-/// # Errors
-/// 401 for a login that is missing or wrong, 429 where too many were wrong.
-pub(crate) fn log_in(
-    caller: &Caller,
-    accounts: &Accounts,
-    throttle: &Throttle,
-    now: Instant,
-) -> Result<Login, Failure> {
-    let Caller::Client { peer, authorization } = caller else { return Ok(Login::of_operator()) };
-    let Some(authorization) = authorization else {
-        let mut failure = Failure::new(401, "not_authorized", "Not_Authorized");
-        let realm = "Basic realm=\"RabbitMQ Management\"".to_owned();
-        failure.headers.push(("www-authenticate", realm));
-        return Err(failure);
-    };
-    let wrong = || Failure::new(401, "not_authorized", "Not_Authorized");
-    let address = peer.ip().to_canonical();
-    if let Some(seconds) = throttle.is_closed_to(address, now) {
-        let mut failure = Failure::new(429, "too_many_requests", "too many failed logins");
-        failure.headers.push(("retry-after", seconds.to_string()));
-        return Err(failure);
+/// What a login is compared with.
+pub(crate) struct Gate<'a> {
+    pub(crate) accounts: &'a Accounts,
+    pub(crate) throttle: &'a Throttle,
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) now: Instant,
+}
+
+fn wrong() -> Failure {
+    Failure::new(401, "not_authorized", "Not_Authorized")
+}
+
+impl Gate<'_> {
+    /// Finds out who asks, for something that changes nothing if it `is_look`.
+    ///
+    /// # Errors
+    /// 401 for a login that is missing or wrong, 429 where too many were wrong, 403 where another web site may have
+    /// made the browser ask.
+    pub(crate) fn log_in(&self, caller: &Caller, is_look: bool) -> Result<Login, Failure> {
+        let Caller::Client(client) = caller else { return Ok(Login::of_operator()) };
+        if let Some(authorization) = &client.authorization {
+            return self.by_password(client.peer, credentials(authorization));
+        }
+        let session = client.session.as_deref();
+        let session = session.and_then(|text| self.sessions.find(text, self.accounts, self.now));
+        let Some(session) = session else {
+            let mut failure = wrong();
+            if !client.is_marked {
+                let realm = "Basic realm=\"RabbitMQ Management\"".to_owned();
+                failure.headers.push(("www-authenticate", realm));
+            }
+            return Err(failure);
+        };
+        if !is_look && !client.is_marked {
+            let reason = "what a session changes needs the header X-Lepus-Request";
+            return Err(Failure::new(403, "forbidden", reason));
+        }
+        let is_loopback = client.peer.ip().to_canonical().is_loopback();
+        if self.accounts.authenticate_external(&session.user, is_loopback).is_err() {
+            return Err(Failure::not_authorised("User can only log in via localhost"));
+        }
+        Ok(self.login_of(session.user, client.peer, Some(session.id)))
     }
-    let outcome = credentials(authorization).map(|(user, password)| {
-        let outcome = accounts.authenticate(&user, password.as_bytes(), address.is_loopback());
-        (user, outcome)
-    });
-    match outcome {
-        Some((user, Ok(()))) => {
-            let known = accounts.user(&user);
-            let tags = known.map(|user| user.tags.iter().map(ToString::to_string).collect());
-            Ok(Login { user: Some(user), tags: tags.unwrap_or_default(), peer: Some(*peer) })
+
+    /// The same by name and password alone, which the body may have instead of the header.
+    ///
+    /// # Errors
+    /// As with [`Gate::log_in`], and 400 for a body that makes no sense.
+    pub(crate) fn log_in_anew(&self, caller: &Caller, body: &[u8]) -> Result<Login, Failure> {
+        let Caller::Client(client) = caller else { return Ok(Login::of_operator()) };
+        if client.authorization.is_some() {
+            return self.log_in(caller, false);
         }
-        Some((_, Err(LoginFailure::NotLoopback))) => {
-            throttle.count(address, now);
-            Err(Failure::not_authorised("User can only log in via localhost"))
+        let fields = Fields::read(body)?;
+        let name =
+            fields.text("name")?.map_or_else(|| fields.text("username"), |name| Ok(Some(name)));
+        let credentials = name?.zip(fields.text("password")?);
+        if credentials.is_none() {
+            return Err(Failure::bad_request("name and password are needed"));
         }
-        _ => {
-            throttle.count(address, now);
-            Err(wrong())
+        self.by_password(client.peer, credentials)
+    }
+
+    fn by_password(
+        &self,
+        peer: SocketAddr,
+        credentials: Option<(String, String)>,
+    ) -> Result<Login, Failure> {
+        let address = peer.ip().to_canonical();
+        if let Some(seconds) = self.throttle.is_closed_to(address, self.now) {
+            let mut failure = Failure::new(429, "too_many_requests", "too many failed logins");
+            failure.headers.push(("retry-after", seconds.to_string()));
+            return Err(failure);
         }
+        let outcome = credentials.map(|(user, password)| {
+            let is_loopback = address.is_loopback();
+            let outcome = self.accounts.authenticate(&user, password.as_bytes(), is_loopback);
+            (user, outcome)
+        });
+        match outcome {
+            Some((user, Ok(()))) => Ok(self.login_of(user, peer, None)),
+            Some((_, Err(LoginFailure::NotLoopback))) => {
+                self.throttle.count(address, self.now);
+                Err(Failure::not_authorised("User can only log in via localhost"))
+            }
+            _ => {
+                self.throttle.count(address, self.now);
+                Err(wrong())
+            }
+        }
+    }
+
+    fn login_of(&self, user: String, peer: SocketAddr, session: Option<String>) -> Login {
+        let known = self.accounts.user(&user);
+        let tags = known.map(|user| user.tags.iter().map(ToString::to_string).collect());
+        Login { user: Some(user), tags: tags.unwrap_or_default(), peer: Some(peer), session }
+    }
+
+    /// Whom a client says to be, if there is such a user: what else stands there may be a password.
+    pub(crate) fn claimed(&self, caller: &Caller) -> Option<String> {
+        let Caller::Client(client) = caller else { return None };
+        let (user, _) = credentials(client.authorization.as_deref()?)?;
+        self.accounts.user(&user).map(|user| user.name.to_string())
     }
 }
 
@@ -193,7 +261,9 @@ pub(crate) fn log_in(
 pub(crate) fn nobody(caller: &Caller) -> Login {
     match caller {
         Caller::Operator => Login::of_operator(),
-        Caller::Client { peer, .. } => Login { user: None, tags: Vec::new(), peer: Some(*peer) },
+        Caller::Client(client) => {
+            Login { user: None, tags: Vec::new(), peer: Some(client.peer), session: None }
+        }
     }
 }
 
@@ -258,6 +328,7 @@ mod tests {
             user: Some("u".to_owned()),
             tags: vec![tag.to_owned()],
             peer: None,
+            session: None,
         };
         let rights = [Right::Member, Right::Policymaker, Right::Monitoring, Right::Administrator];
         let given = |tag| rights.map(|right| login(tag).check(right).is_ok());

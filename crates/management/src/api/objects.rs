@@ -1,5 +1,6 @@
 //! What the paths of the API answer, by kind of object.
 
+pub(crate) mod audit;
 pub(crate) mod bindings;
 pub(crate) mod channels;
 pub(crate) mod connections;
@@ -18,6 +19,7 @@ pub(crate) mod parameters;
 pub(crate) mod permissions;
 pub(crate) mod policies;
 pub(crate) mod queues;
+pub(crate) mod sessions;
 pub(crate) mod shovels;
 pub(crate) mod users;
 pub(crate) mod vhosts;

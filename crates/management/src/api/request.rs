@@ -3,25 +3,40 @@
 use serde_json::Value;
 use std::net::SocketAddr;
 
+/// What the cookie of a session is called.
+pub const COOKIE: &str = "lepus_session";
+
 /// Who asks.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// A client of the HTTP listener.
-    Client {
-        /// Where it comes from.
-        peer: SocketAddr,
-        /// The header `Authorization`, if it sent one.
-        authorization: Option<String>,
-    },
+    /// A client of the HTTP listeners.
+    Client(Client),
     /// Whoever may use the control socket: the owner of the process, who may do everything.
     Operator,
+}
+
+/// A client of the HTTP listeners.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// Whether it speaks TLS.
+    pub is_secure: bool,
+    /// The header `Authorization`, if it sent one.
+    pub authorization: Option<String>,
+    /// The secret of a session that its cookie has.
+    pub session: Option<String>,
+    /// Whether it sent the header `X-Lepus-Request`, which no page of another web site can do unasked.
+    pub is_marked: bool,
+    /// The path to which cookies are to be sent; empty for all.
+    pub path: String,
 }
 
 impl std::fmt::Debug for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Without the credentials.
         match self {
-            Caller::Client { peer, .. } => f.debug_tuple("Client").field(peer).finish(),
+            Caller::Client(client) => f.debug_tuple("Client").field(&client.peer).finish(),
             Caller::Operator => f.write_str("Operator"),
         }
     }

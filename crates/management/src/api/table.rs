@@ -4,9 +4,9 @@ use super::access::Right;
 use super::context::Context;
 use super::failure::Failure;
 use super::objects::{
-    bindings, channels, connections, consumers, ctl, definitions, exchanges, features, health,
-    limits, messages, moves, node, overview, parameters, permissions, policies, queues, shovels,
-    users, vhosts,
+    audit, bindings, channels, connections, consumers, ctl, definitions, exchanges, features,
+    health, limits, messages, moves, node, overview, parameters, permissions, policies, queues,
+    sessions, shovels, users, vhosts,
 };
 use super::request::Reply;
 
@@ -82,7 +82,7 @@ const fn delete(right: Right, answer: Answer) -> Action {
     Action { method: "DELETE", right, answer }
 }
 
-use Right::{Administrator, Member, Monitoring, Nothing, Policymaker};
+use Right::{Administrator, Member, Monitoring, Nothing, Password, Policymaker};
 
 /// Paths with words come before those with names in the same places.
 #[rustfmt::skip]
@@ -224,7 +224,10 @@ static ENTRIES: &[Entry] = &[
 
     Entry { pattern: "lepus/moves", actions: &[get(Policymaker, moves::list), post(Policymaker, moves::begin)] },
     Entry { pattern: "lepus/moves/{m}", actions: &[get(Policymaker, moves::one), delete(Policymaker, moves::stop)] },
-
+    Entry { pattern: "lepus/session", actions: &[post(Password, sessions::begin), delete(Member, sessions::end)] },
+    Entry { pattern: "lepus/sessions", actions: &[get(Member, sessions::list)] },
+    Entry { pattern: "lepus/sessions/{i}", actions: &[delete(Member, sessions::revoke)] },
+    Entry { pattern: "lepus/audit", actions: &[get(Administrator, audit::list)] },
     Entry { pattern: "lepus/ctl/state", actions: &[get(Administrator, ctl::state)] },
     Entry { pattern: "lepus/ctl/lifecycle", actions: &[post(Administrator, ctl::change_state)] },
     Entry { pattern: "lepus/ctl/status", actions: &[get(Administrator, ctl::status)] },

@@ -1,38 +1,56 @@
 //! The trace of orders in the log: who, what, and what came of it. No password, nor its hash.
 
-use crate::log::{Level, Log};
+use crate::audit::{Audit, Deed};
+use crate::log::Level;
 use crate::order;
 use rustix::net::UCred;
 use serde_json::Value;
 
 /// Characters of one value that are shown.
 const VALUE_CHARS_MAX: usize = 256;
+/// The order that asks the management API.
+const API: &str = "api";
 /// Keys of a request that say nothing about what is wanted.
 /// A body may hold a password.
 const SILENT: [&str; 3] = ["order", "from", "body"];
 
 /// Tells of an order and its outcome.
-pub fn tell(log: &Log, caller: &UCred, request: &Value, outcome: Result<&Value, &str>) {
+pub fn tell(audit: &Audit, caller: &UCred, request: &Value, outcome: Result<&Value, &str>) {
     let words = request["order"].as_str().unwrap_or("");
     // Programs look once a second.
-    let level = if order::only_looks(words) { Level::Debug } else { Level::Info };
-    let mut text = arguments(request);
-    if !text.is_empty() {
-        text.push_str(": ");
-    }
-    match outcome {
-        Ok(_) => text.push_str("done"),
-        Err(why) => text.push_str(&format!("refused: {}", shortened(why))),
-    }
+    let is_look = order::only_looks(words);
+    let level = if is_look { Level::Debug } else { Level::Info };
+    let arguments = arguments(request);
+    let result = match outcome {
+        Ok(_) => "done".to_owned(),
+        Err(why) => format!("refused: {}", shortened(why)),
+    };
+    let text = match arguments.is_empty() {
+        true => result.clone(),
+        false => format!("{arguments}: {result}"),
+    };
     let mut fields = who(caller);
     fields.push(("order", shortened(words)));
-    log.write(level, "order", text, fields);
+    // What the management API is asked for it takes down itself.
+    let deed = (!is_look && words != API).then(|| {
+        let what = format!("{} {arguments}", shortened(words)).trim_end().to_owned();
+        deed(Some(caller), what, result)
+    });
+    audit.note((level, "order"), text, fields, deed);
 }
 
 /// Tells of somebody who was not listened to.
-pub fn tell_of_stranger(log: &Log, caller: Option<&UCred>) {
+pub fn tell_of_stranger(audit: &Audit, caller: Option<&UCred>) {
     let text = "only the user that the broker runs as, and root, may give orders";
-    log.write(Level::Warning, "order-refused", text, caller.map(who).unwrap_or_default());
+    let fields = caller.map(who).unwrap_or_default();
+    let deed = deed(caller, "connect".to_owned(), "refused".to_owned());
+    audit.note((Level::Warning, "order-refused"), text.to_owned(), fields, Some(deed));
+}
+
+fn deed(caller: Option<&UCred>, what: String, result: String) -> Deed {
+    let user = caller.map(|caller| format!("uid {}", caller.uid.as_raw())).unwrap_or_default();
+    let from = caller.map(|caller| format!("pid {}", caller.pid.as_raw_nonzero()));
+    Deed { user, from: from.unwrap_or_default(), face: "control", what, result }
 }
 
 fn who(caller: &UCred) -> Vec<(&'static str, String)> {

@@ -1,8 +1,8 @@
 //! The broker's side of the control socket.
 
 use super::{CONNECTIONS_MAX, PATIENCE_SECONDS, REQUEST_BYTES_MAX, audit};
+use crate::audit::Audit;
 use crate::lock::{FileLock, LockError};
-use crate::log::Log;
 use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -36,13 +36,17 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path` and answers on threads of its own; `log` is told of every order. A socket
+    /// Listens at `path` and answers on threads of its own; `audit` is told of every order. A socket
     /// left over there is replaced, that of another broker is not: a lock beside it tells them apart. Nor
     /// is a file that is no socket.
     ///
     /// # Errors
     /// When the socket cannot be made, or another broker has it, with the path in the text.
-    pub fn start(path: &Path, handler: Arc<Handler>, log: &Log) -> Result<ControlServer, String> {
+    pub fn start(
+        path: &Path,
+        handler: Arc<Handler>,
+        audit: &Audit,
+    ) -> Result<ControlServer, String> {
         let failed = |error: std::io::Error| {
             let too_long = error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error());
             let hint = if too_long || error.kind() == std::io::ErrorKind::InvalidInput {
@@ -76,7 +80,7 @@ impl ControlServer {
             // A token is one connection that may be served.
             sender.try_send(()).map_err(|_| "no tokens".to_owned())?;
         }
-        let counter = Counter { handler, log: log.clone() };
+        let counter = Counter { handler, audit: audit.clone() };
         std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || accept(&listener, &counter, &sender, &receiver))
@@ -152,7 +156,7 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
 #[derive(Clone)]
 struct Counter {
     handler: Arc<Handler>,
-    log: Log,
+    audit: Audit,
 }
 
 fn accept(
@@ -206,7 +210,7 @@ fn serve(stream: &UnixStream, counter: &Counter) {
     let mut writer = stream;
     let caller = socket_peercred(stream).ok();
     let Some(caller) = caller.filter(|caller| may_order(caller.uid.as_raw())) else {
-        audit::tell_of_stranger(&counter.log, caller.as_ref());
+        audit::tell_of_stranger(&counter.audit, caller.as_ref());
         let text = "only the user that the broker runs as, and root, may give orders";
         // Whoever does not take the answer does not need it.
         let _ = writeln!(writer, "{}", json!({ "error": text }));
@@ -238,7 +242,7 @@ fn answer(line: &[u8], caller: &UCred, counter: &Counter) -> Value {
     let result = match serde_json::from_slice::<Value>(line) {
         Ok(request) => {
             let result = (counter.handler)(&request);
-            audit::tell(&counter.log, caller, &request, result.as_ref().map_err(String::as_str));
+            audit::tell(&counter.audit, caller, &request, result.as_ref().map_err(String::as_str));
             result
         }
         Err(error) => Err(format!("not a JSON object: {error}")),

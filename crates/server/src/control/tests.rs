@@ -1,4 +1,5 @@
 use super::*;
+use crate::audit::Audit;
 use crate::log::{Format, Level, Log};
 use lepus_probe::Scratch;
 use serde_json::{Value, json};
@@ -44,15 +45,15 @@ fn handler() -> Arc<Handler> {
     })
 }
 
-fn log() -> Log {
-    Log::start(Level::Error, Format::Text, std::io::sink()).unwrap()
+fn audit() -> Audit {
+    Audit::in_log(&Log::start(Level::Error, Format::Text, std::io::sink()).unwrap())
 }
 
 #[test]
 fn an_order_goes_and_its_answer_comes_back() {
     let root = Scratch::new("control");
     let path = root.path().join("control.sock");
-    let server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let server = ControlServer::start(&path, handler(), &audit()).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let text = "line\nbreaks and ö";
@@ -70,7 +71,7 @@ fn an_order_goes_and_its_answer_comes_back() {
 fn a_long_table_comes_in_parts() {
     let root = Scratch::new("control-table");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &audit()).unwrap();
     let table = ask_table(&path, &json!({"order": "count"})).unwrap();
     assert_eq!(table["rows"].as_array().unwrap().len(), 30);
     assert_eq!(table["rows"][29], json!([29]));
@@ -81,7 +82,7 @@ fn a_long_table_comes_in_parts() {
 fn rows_whose_order_is_open_are_sorted_when_all_are_there() {
     let root = Scratch::new("control-sorted");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &audit()).unwrap();
     let table = ask_table(&path, &json!({"order": "unsorted"})).unwrap();
     let rows = json!([["a", 8], ["a", 9], ["b", 0], ["b", 1], ["c", 0], ["c", 0]]);
     assert_eq!(table, json!({"columns": ["name", "n"], "rows": rows}));
@@ -91,7 +92,7 @@ fn rows_whose_order_is_open_are_sorted_when_all_are_there() {
 fn what_moves_while_it_is_listed_is_told_once_where_it_was_met_last() {
     let root = Scratch::new("control-moving");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &audit()).unwrap();
     let table = ask_table(&path, &json!({"order": "moving"})).unwrap();
     let rows = json!([["a", 0], ["b", 1], ["c", 1]]);
     assert_eq!(table, json!({"columns": ["name", "shard"], "rows": rows}));
@@ -105,7 +106,7 @@ fn many_connections_one_after_another_and_a_left_over_socket() {
     let path = root.path().join("control.sock");
     // Nobody listens at it any more.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &audit()).unwrap();
     for n in 0..4 * CONNECTIONS_MAX {
         let answer = ask(&path, &json!({"order": "echo", "text": n})).unwrap();
         assert_eq!(answer, json!(n));
@@ -116,8 +117,8 @@ fn many_connections_one_after_another_and_a_left_over_socket() {
 fn the_socket_of_another_broker_is_neither_taken_nor_removed() {
     let root = Scratch::new("control-two");
     let path = root.path().join("control.sock");
-    let first = ControlServer::start(&path, handler(), &log()).unwrap();
-    let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
+    let first = ControlServer::start(&path, handler(), &audit()).unwrap();
+    let text = ControlServer::start(&path, handler(), &audit()).unwrap_err();
     let pid = format!("process id {}", std::process::id());
     assert!(text.contains(&pid) && text.contains("--control-socket"), "{text}");
     assert_eq!(ask(&path, &json!({"order": "echo", "text": 1})).unwrap(), json!(1));
@@ -127,10 +128,10 @@ fn the_socket_of_another_broker_is_neither_taken_nor_removed() {
     drop(first);
     assert!(path.exists());
     // It answers, and its owner takes no lock.
-    let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
+    let text = ControlServer::start(&path, handler(), &audit()).unwrap_err();
     assert!(text.contains("another program"), "{text}");
     drop(other);
-    drop(ControlServer::start(&path, handler(), &log()).unwrap());
+    drop(ControlServer::start(&path, handler(), &audit()).unwrap());
     assert!(!path.exists());
 }
 
@@ -151,7 +152,7 @@ fn every_order_is_told_to_the_log() {
     let path = root.path().join("control.sock");
     let memory = Memory::default();
     let log = Log::start(Level::Info, Format::Text, memory.clone()).unwrap();
-    let _server = ControlServer::start(&path, handler(), &log).unwrap();
+    let _server = ControlServer::start(&path, handler(), &Audit::in_log(&log)).unwrap();
     ask(&path, &json!({"order": "echo", "text": "a", "password_hash": "c2VjcmV0"})).unwrap();
     ask(&path, &json!({"order": "user delete", "name": "eve"})).unwrap_err();
     // One that only looks, below the level of this log.
@@ -172,7 +173,7 @@ fn every_order_is_told_to_the_log() {
 fn what_is_no_request_is_answered_and_a_long_line_ends_the_connection() {
     let root = Scratch::new("control-bad");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &audit()).unwrap();
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"{\"order\": }\n").unwrap();
     let long = vec![b'x'; REQUEST_BYTES_MAX as usize];
@@ -189,7 +190,7 @@ fn what_is_no_request_is_answered_and_a_long_line_ends_the_connection() {
 fn a_path_that_is_too_long_names_the_way_out() {
     let root = Scratch::new("control-long");
     let path = root.path().join("x".repeat(120));
-    let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
+    let text = ControlServer::start(&path, handler(), &audit()).unwrap_err();
     assert!(text.contains("--control-socket"), "{text}");
 }
 
@@ -200,7 +201,7 @@ fn a_file_that_is_no_socket_is_not_replaced() {
         let file = root.path().join(name);
         std::fs::write(&file, "kept").unwrap();
         let path = root.path().join(name.trim_end_matches(".new"));
-        let error = ControlServer::start(&path, handler(), &log()).unwrap_err();
+        let error = ControlServer::start(&path, handler(), &audit()).unwrap_err();
         assert!(error.contains("which is no socket"), "{error}");
         assert_eq!(std::fs::read(&file).unwrap(), b"kept");
     }

@@ -18,6 +18,7 @@ mod profile;
 mod restart;
 mod running;
 mod serve;
+mod sessions;
 mod signals;
 mod starting;
 mod store;

@@ -94,7 +94,9 @@ pub(crate) fn put(context: &Context<'_>) -> Result<Reply, Failure> {
 }
 
 fn delete_one(context: &Context<'_>, name: &str) -> Result<(), Failure> {
-    context.administer(Request::DeleteUser { name: name.to_owned() })
+    context.administer(Request::DeleteUser { name: name.to_owned() })?;
+    context.api.sessions.end_of(name);
+    Ok(())
 }
 
 /// `DELETE /users/{u}`

@@ -1,0 +1,145 @@
+//! Sessions of browsers, and what is taken down of what is done.
+
+use crate::management::{Answer, User, started};
+use crate::running::{Program, Scratch};
+use serde_json::{Value, json};
+
+/// The header that a page of the broker's own sends.
+const MARK: &str = "X-Lepus-Request: 1\r\n";
+
+/// A client without a login of its own.
+fn browser(program: &Program) -> User {
+    User::new(program.management, "")
+}
+
+fn log_in(program: &Program, name: &str, password: &str) -> Answer {
+    let body = json!({"name": name, "password": password}).to_string();
+    browser(program).send("POST", "/lepus/session", MARK, &body)
+}
+
+/// The header with which a browser sends back the cookie of an answer.
+fn cookie(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let set = answer.header("set-cookie").expect("a cookie");
+    let (secret, rest) = set.split_once(';').unwrap();
+    assert_eq!(rest, " HttpOnly; SameSite=Strict; Path=/; Max-Age=28800");
+    format!("Cookie: other=1; {secret}\r\n")
+}
+
+#[test]
+fn a_session_stands_for_its_user_until_it_is_ended() {
+    let (_scratch, program) = started("api-session");
+    let (guest, page) = (User::guest(&program), browser(&program));
+    let answer = log_in(&program, "guest", "guest");
+    let own = cookie(&answer);
+    assert_eq!(answer.body["user"], "guest");
+    let look = page.send("GET", "/whoami", &own, "");
+    assert_eq!((look.status, &look.body["name"]), (200, &json!("guest")));
+    // What changes something needs the header as well, and no other site's page gets there.
+    let put = |headers: &str| page.send("PUT", "/queues/%2F/q", headers, "{}").status;
+    assert_eq!(put(&own), 403);
+    assert_eq!(put(&format!("{own}{MARK}Origin: https://evil\r\n")), 403);
+    assert_eq!(put(&format!("{own}{MARK}Sec-Fetch-Site: cross-site\r\n")), 403);
+    let cross = guest.send("PUT", "/queues/%2F/q", "Origin: https://evil\r\n", "{}");
+    assert_eq!(cross.status, 403, "with name and password, too");
+    assert_eq!(put(&format!("{own}{MARK}")), 201);
+    // Only browsers' own pages are not asked for a password.
+    for (headers, asks) in [("", true), (MARK, false)] {
+        let refused = page.send("GET", "/whoami", headers, "");
+        assert_eq!(refused.status, 401);
+        assert_eq!(refused.header("www-authenticate").is_some(), asks);
+    }
+    let other = cookie(&guest.send("POST", "/lepus/session", "", ""));
+    let rows = page.send("GET", "/lepus/sessions", &own, "").body;
+    let rows = rows.as_array().unwrap();
+    let flags: Vec<&Value> = rows.iter().map(|row| &row["is_own"]).collect();
+    assert_eq!(flags, [&json!(true), &json!(false)]);
+    let secret = own.trim().rsplit('=').next().unwrap();
+    assert!(!Value::from(rows.clone()).to_string().contains(secret));
+    let path = format!("/lepus/sessions/{}", rows[1]["id"].as_str().unwrap());
+    let revoke = |headers: &str| page.send("DELETE", &path, headers, "").status;
+    assert_eq!((revoke(&format!("{own}{MARK}")), revoke(&format!("{own}{MARK}"))), (204, 404));
+    assert_eq!(page.send("GET", "/whoami", &other, "").status, 401);
+    let end = page.send("DELETE", "/lepus/session", &format!("{own}{MARK}"), "");
+    assert_eq!(end.status, 204);
+    assert!(end.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(page.send("GET", "/whoami", &own, "").status, 401);
+    assert_eq!(guest.code("DELETE", "/lepus/session", &Value::Null).0, 404);
+}
+
+#[test]
+fn sessions_end_with_their_user_and_others_are_nobodys_business() {
+    let (_scratch, program) = started("api-session-users");
+    let (guest, page) = (User::guest(&program), browser(&program));
+    let user = |password: &str, tags: &str| json!({"password": password, "tags": tags});
+    guest.put("/users/ann", user("a", "management"));
+    guest.put("/users/tom", user("t", ""));
+    assert_eq!(log_in(&program, "tom", "t").status, 401, "who may do nothing here");
+    assert_eq!(log_in(&program, "ann", "wrong").status, 401);
+    let body = json!({"name": "ann"}).to_string();
+    assert_eq!(browser(&program).send("POST", "/lepus/session", "", &body).status, 400);
+    let of_guest = log_in(&program, "guest", "guest");
+    let id = of_guest.body["id"].as_str().unwrap();
+    let own = cookie(&log_in(&program, "ann", "a"));
+    let seen = page.send("GET", "/lepus/sessions", &own, "").body;
+    assert_eq!(seen.as_array().unwrap().len(), 1);
+    assert_eq!(guest.get("/lepus/sessions").as_array().unwrap().len(), 2);
+    let path = format!("/lepus/sessions/{id}");
+    assert_eq!(page.send("DELETE", &path, &format!("{own}{MARK}"), "").status, 404);
+    // Tags are those of the moment.
+    assert_eq!(page.send("GET", "/users", &own, "").status, 401);
+    let lives = |cookie: &str| page.send("GET", "/whoami", cookie, "").status == 200;
+    assert!(lives(&own) && lives(&cookie(&of_guest)));
+    guest.put("/users/ann", user("another", "management"));
+    assert!(!lives(&own));
+    let own = cookie(&log_in(&program, "ann", "another"));
+    program.order(&["user", "delete", "ann"]).unwrap();
+    assert!(!lives(&own) && lives(&cookie(&of_guest)));
+}
+
+#[test]
+fn what_is_done_is_taken_down_without_secrets() {
+    let scratch = Scratch::new("audit-file");
+    let path = scratch.path().join("audit.jsonl");
+    let file = path.to_str().unwrap();
+    let program = Program::start(&scratch, &["--shards", "1", "--management-audit-file", file]);
+    let guest = User::guest(&program);
+    guest.put("/users/ann", json!({"password": "hidden-1", "tags": "management"}));
+    guest.get("/users");
+    guest.get("/definitions");
+    let wrong = User::new(program.management, "ann:hidden-2");
+    assert_eq!(wrong.code("GET", "/whoami", &Value::Null).0, 401);
+    let unknown = User::new(program.management, "hidden-3:x");
+    assert_eq!(unknown.code("GET", "/whoami", &Value::Null).0, 401);
+    guest.code("PUT", "/parameters/x/%2F/amqp%3A%2F%2Fme%3Ahidden-4%40host", &json!({"value": {}}));
+    program.order(&["user", "add", "tom", "--password", "hidden-5"]).unwrap();
+    program.order(&["user", "list"]).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("hidden"), "{text}");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = |line: &Value| {
+        ["face", "user", "what", "result"].map(|key| line[key].as_str().unwrap().to_owned())
+    };
+    let told: Vec<[String; 4]> = lines.iter().map(told).collect();
+    let uid = format!("uid {}", rustix::process::geteuid().as_raw());
+    let parameter = "PUT /api/parameters/x/%2F/amqp%3A%2F%2F***@host";
+    let expected = [
+        ["http", "guest", "PUT /api/users/ann", "201"],
+        ["http", "guest", "GET /api/definitions", "200"],
+        ["http", "ann", "GET /api/whoami", "401"],
+        ["http", "", "GET /api/whoami", "401"],
+        ["http", "guest", parameter, "400"],
+        ["control", &uid, "user add name=\"tom\"", "done"],
+    ];
+    assert_eq!(told, expected.map(|line| line.map(str::to_owned)));
+    assert!(lines.iter().all(|line| line["time"].as_str().unwrap().ends_with('Z')));
+    assert!(lines[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
+    // The last ones are there to be read, newest first.
+    let page = guest.get("/lepus/audit?page=1&page_size=2");
+    assert_eq!((&page["total_count"], &page["page_count"]), (&json!(6), &json!(3)));
+    assert_eq!(page["items"][0]["what"], "user add name=\"tom\"");
+    assert!(page["items"][0]["timestamp"].as_u64().unwrap() > 1_600_000_000_000);
+    guest.put("/users/ann", json!({"password": "a", "tags": "monitoring"}));
+    let ann = User::new(program.management, "ann:a");
+    assert_eq!(ann.code("GET", "/lepus/audit", &Value::Null).0, 401);
+}
