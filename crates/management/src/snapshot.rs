@@ -4,13 +4,6 @@ use crate::machine::OwnFigures;
 use lepus_broker::counters::Counters;
 use lepus_broker::query::{Figures, Holdings};
 
-/// The name of a node as tools of RabbitMQ want it: of `lepus@host` it is `rabbit@host`.
-#[must_use]
-pub fn told_node(name: &str) -> String {
-    let host = name.split_once('@').map_or(name, |(_, host)| host);
-    format!("rabbit@{host}")
-}
-
 /// What is known about the node for as long as it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

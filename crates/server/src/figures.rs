@@ -260,12 +260,12 @@ pub fn memory_budget_of(config: &Config, usable: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::node_name;
+    use super::full_name;
 
     #[test]
     fn a_name_has_a_host() {
         for (configured, name) in [("", "rabbit@h"), ("hare", "hare@h"), ("hare@den", "hare@den")] {
-            assert_eq!(node_name(configured, "h"), name);
+            assert_eq!(full_name(configured, "h"), name);
         }
     }
 }

@@ -9,7 +9,6 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::{HashState, ShardId};
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
-use lepus_management::snapshot::told_node;
 use lepus_shard::{
     Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, LoginFrom, RevocationCheck,
     Revocations, Storage, TlsFiles, Transport,
@@ -147,7 +146,7 @@ impl Plan {
         Settings {
             shard: ShardId(0),
             shards: self.shards,
-            node: told_node(&figures::node_name(config)).into(),
+            node: figures::node_name(config).into(),
             nodes: self.nodes(),
             hash,
             secret,

@@ -4,7 +4,7 @@ use super::super::Api;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
-use crate::snapshot::{Node, Snapshot, told_node};
+use crate::snapshot::{Node, Snapshot};
 use lepus_broker::directory::ExchangeKind;
 use serde_json::{Map, Value, json};
 
