@@ -12,7 +12,7 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use serde_json::json;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
@@ -113,8 +113,11 @@ impl Desk {
         let peer = head.extensions.get::<Peer>();
         let authorization = head.headers.get(header::AUTHORIZATION);
         let authorization = authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let host = head.headers.get(header::HOST).map(|value| value.to_str().unwrap_or("?"));
+        let address = peer.map_or_else(nobody, |peer| peer.address);
         Client {
-            peer: peer.map_or_else(nobody, |peer| peer.address),
+            peer: address,
+            is_local: address.ip().to_canonical().is_loopback() && is_own_name(host),
             is_secure: peer.is_some_and(|peer| peer.is_secure),
             authorization,
             session: session_of(&head.headers),
@@ -231,6 +234,26 @@ impl Desk {
                 Err(_) => write(broken()),
             },
         }
+    }
+}
+
+/// Whether the header `Host` names this machine as itself; who sends none is no browser.
+fn is_own_name(host: Option<&str>) -> bool {
+    let Some(host) = host else { return true };
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
+        _ => (host, ""),
+    };
+    // An address of version 6 stands in brackets, since it has colons of its own.
+    let address = if port.is_empty() { host } else { name };
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = address.parse::<IpAddr>() {
+        return address.to_canonical().is_loopback();
+    }
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    name.is_empty() || name == "localhost" || name.ends_with(".localhost") || {
+        let own = rustix::system::uname();
+        own.nodename().to_str().is_ok_and(|own| own.eq_ignore_ascii_case(&name))
     }
 }
 
@@ -364,6 +387,45 @@ impl Origin {
             if let Some(asked) = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
                 answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_this_machine_are_known() {
+        let own = rustix::system::uname().nodename().to_str().unwrap().to_owned();
+        for host in [
+            "localhost",
+            "LOCALHOST:15672",
+            "localhost.",
+            "broker.localhost:1",
+            "127.0.0.1",
+            "127.9.9.9:15672",
+            "[::1]:15672",
+            "[::1]",
+            "",
+            ":15672",
+            &own,
+            &format!("{own}:15672"),
+        ] {
+            assert!(is_own_name(Some(host)), "{host}");
+        }
+        assert!(is_own_name(None));
+        for host in [
+            "example.com",
+            "example.com:15672",
+            "localhost.example.com",
+            "127.0.0.1.example.com",
+            "10.0.0.1",
+            "[2001:db8::1]:15672",
+            "?",
+            "notlocalhost",
+        ] {
+            assert!(!is_own_name(Some(host)), "{host}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::body::Fields;
 use super::failure::Failure;
-use super::request::Caller;
+use super::request::{Caller, Client};
 use super::sessions::Sessions;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -172,7 +172,7 @@ impl Gate<'_> {
     pub(crate) fn log_in(&self, caller: &Caller, is_look: bool) -> Result<Login, Failure> {
         let Caller::Client(client) = caller else { return Ok(Login::of_operator()) };
         if let Some(authorization) = &client.authorization {
-            return self.by_password(client.peer, credentials(authorization));
+            return self.by_password(client, credentials(authorization));
         }
         let session = client.session.as_deref();
         let session = session.and_then(|text| self.sessions.find(text, self.accounts, self.now));
@@ -188,8 +188,7 @@ impl Gate<'_> {
             let reason = "what a session changes needs the header X-Lepus-Request";
             return Err(Failure::new(403, "forbidden", reason));
         }
-        let is_loopback = client.peer.ip().to_canonical().is_loopback();
-        if self.accounts.authenticate_external(&session.user, is_loopback).is_err() {
+        if self.accounts.authenticate_external(&session.user, client.is_local).is_err() {
             return Err(Failure::not_authorised("User can only log in via localhost"));
         }
         Ok(self.login_of(session.user, client.peer, Some(session.id)))
@@ -211,27 +210,27 @@ impl Gate<'_> {
         if credentials.is_none() {
             return Err(Failure::bad_request("name and password are needed"));
         }
-        self.by_password(client.peer, credentials)
+        self.by_password(client, credentials)
     }
 
     fn by_password(
         &self,
-        peer: SocketAddr,
+        client: &Client,
         credentials: Option<(String, String)>,
     ) -> Result<Login, Failure> {
-        let address = peer.ip().to_canonical();
+        let address = client.peer.ip().to_canonical();
         if let Some(seconds) = self.throttle.is_closed_to(address, self.now) {
             let mut failure = Failure::new(429, "too_many_requests", "too many failed logins");
             failure.headers.push(("retry-after", seconds.to_string()));
             return Err(failure);
         }
         let outcome = credentials.map(|(user, password)| {
-            let is_loopback = address.is_loopback();
-            let outcome = self.accounts.authenticate(&user, password.as_bytes(), is_loopback);
+            let is_local = client.is_local;
+            let outcome = self.accounts.authenticate(&user, password.as_bytes(), is_local);
             (user, outcome)
         });
         match outcome {
-            Some((user, Ok(()))) => Ok(self.login_of(user, peer, None)),
+            Some((user, Ok(()))) => Ok(self.login_of(user, client.peer, None)),
             Some((_, Err(LoginFailure::NotLoopback))) => {
                 self.throttle.count(address, self.now);
                 Err(Failure::not_authorised("User can only log in via localhost"))

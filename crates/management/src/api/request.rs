@@ -20,6 +20,9 @@ pub enum Caller {
 pub struct Client {
     /// Where it comes from.
     pub peer: SocketAddr,
+    /// Whether it comes from this machine and asked for it by a name of its own: a page of another web site that has its
+    /// name lead here does not, nor does who comes through a proxy.
+    pub is_local: bool,
     /// Whether it speaks TLS.
     pub is_secure: bool,
     /// The header `Authorization`, if it sent one.

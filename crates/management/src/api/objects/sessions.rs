@@ -98,6 +98,7 @@ mod tests {
     fn a_cookie_is_for_the_api_alone_and_never_goes_in_clear_text_where_tls_is_spoken() {
         let client = |is_secure, path: &str| Client {
             peer: ([127, 0, 0, 1], 9).into(),
+            is_local: true,
             is_secure,
             authorization: None,
             session: None,
