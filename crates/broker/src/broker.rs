@@ -169,7 +169,7 @@ impl Broker {
         }
         self.connections.arm(&mut self.shard, slot);
         self.run_follow_ups(now, out);
-        self.session().end_reading(now, slot, bytes.len() - consumed, out);
+        self.session().end_reading(now, slot, (consumed, bytes.len() - consumed), out);
         consumed
     }
 

@@ -21,7 +21,7 @@ use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
 use crate::session::amqp::Amqp;
 use crate::session::{Answer, Arguments, Speaker, State};
-use crate::traffic::Traffic;
+use crate::traffic::{Octets, Traffic};
 
 /// Bytes of a connection's channels from which on none of them remembers more routes: a few channels that publish to
 /// very many queues in turn are served well, and thousands of them take little memory.
@@ -98,6 +98,8 @@ pub struct Connection {
     pub known_shards: Vec<ShardId>,
     /// What it has published lately.
     pub traffic: Traffic,
+    /// What passed its socket.
+    pub octets: Octets,
     /// Why it is not read, if it is not.
     pub paused: Causes,
     /// Whether it published while memory was short: its next publish waits until there is room.
@@ -174,6 +176,7 @@ impl Connection {
             debts: Vec::new(),
             known_shards: Vec::new(),
             traffic: Traffic::default(),
+            octets: Octets::default(),
             paused: Causes::default(),
             blocked: false,
             end: None,

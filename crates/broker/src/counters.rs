@@ -58,6 +58,8 @@ pub struct Counters {
     pub queues_deleted: u64,
     /// Logins refused.
     pub logins_refused: u64,
+    /// Logins that were let in, those of other parts of the process left out.
+    pub logins_accepted: u64,
     /// Messages enqueued by a publisher on the queue's own shard.
     pub enqueued_local: u64,
     /// Messages sent to a queue on another shard.

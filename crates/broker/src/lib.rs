@@ -80,4 +80,4 @@ pub use outbox::{ConnectionSlot, Outbox};
 pub use query::{Answer, Query};
 pub use settings::{Limits, Settings, StoreSettings};
 
-pub use traffic::{ConnectionTraffic, QueueTraffic};
+pub use traffic::{ConnectionTraffic, Octets, QueueTraffic};

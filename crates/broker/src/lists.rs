@@ -164,6 +164,7 @@ impl<'a> Lists<'a> {
                 channels: connection.channels.len(),
                 tls: connection.peer.tls.as_ref().map(|tls| tls.protocol.clone()),
                 blocked: connection.blocked,
+                octets: connection.octets,
                 shard: self.shard,
             })
         });

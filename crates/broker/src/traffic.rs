@@ -6,6 +6,19 @@ use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId};
 
+/// What passed a connection's socket since it was accepted, without what TLS adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Octets {
+    /// Bytes that came, as far as they were taken in.
+    pub received: u64,
+    /// How often bytes came.
+    pub reads: u64,
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// How often bytes were sent.
+    pub writes: u64,
+}
+
 /// Messages that a connection has published since it was looked at last, each counted for every
 /// queue that got it, and those that it got from other shards.
 #[derive(Debug, Default)]

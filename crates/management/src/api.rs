@@ -7,6 +7,7 @@
 
 mod access;
 mod amqp_json;
+mod attempts;
 mod body;
 mod client;
 mod context;
@@ -31,6 +32,7 @@ pub use request::{COOKIE, Caller, Client, Reply, Request};
 
 use crate::snapshot::{Node, Snapshot};
 use access::{Gate, Right, Throttle};
+use attempts::Attempts;
 use context::Context;
 use lepus_base::ShardId;
 use lepus_broker::directory::{self, Accounts};
@@ -206,6 +208,7 @@ pub struct Api {
     mirror: Arc<Mirror>,
     throttle: Throttle,
     sessions: Sessions,
+    attempts: Attempts,
     samples: Arc<Samples>,
     shovels: Arc<Shovels>,
     moves: Moves,
@@ -225,9 +228,9 @@ impl Api {
     pub fn start(broker: Arc<dyn Running>, mirror: Arc<Mirror>) -> io::Result<Api> {
         let samples = Samples::start(Arc::clone(&broker))?;
         let shovels = Shovels::start(Arc::clone(&broker), Arc::clone(&mirror))?;
-        let (throttle, sessions, moves) =
-            (Throttle::default(), Sessions::default(), Moves::default());
-        Ok(Api { broker, mirror, throttle, sessions, samples, shovels, moves })
+        let (throttle, sessions, attempts, moves) =
+            (Throttle::default(), Sessions::default(), Attempts::default(), Moves::default());
+        Ok(Api { broker, mirror, throttle, sessions, attempts, samples, shovels, moves })
     }
 
     fn gate<'a>(&'a self, accounts: &'a Accounts) -> Gate<'a> {
@@ -296,8 +299,13 @@ impl Api {
             let directory = self.mirror.directory();
             let gate = self.gate(directory.accounts());
             gate.claimed(&request.caller).unwrap_or_default().clone_into(&mut user);
-            gate.log_in(&request.caller, is_look(&request.method))?
-                .check(action.right.max(Right::Member))
+            let login = gate.log_in(&request.caller, is_look(&request.method));
+            let checked = login.and_then(|login| login.check(action.right.max(Right::Member)));
+            if checked.is_err() {
+                // Nobody asks again for this request.
+                self.attempts.count(&request.caller, false);
+            }
+            checked
         };
         let checked = check();
         checked.map_err(|failure| {
@@ -335,12 +343,15 @@ impl Api {
                 let gate = self.gate(directory.accounts());
                 gate.claimed(&request.caller).unwrap_or_default().clone_into(user);
                 let login = match right {
-                    Right::Password => gate.log_in_anew(&request.caller, &request.body)?,
-                    _ => gate.log_in(&request.caller, is_look(method))?,
+                    Right::Password => gate.log_in_anew(&request.caller, &request.body),
+                    _ => gate.log_in(&request.caller, is_look(method)),
                 };
-                login.name().clone_into(user);
-                login.check(right)?;
-                login
+                let login = login.and_then(|login| {
+                    login.name().clone_into(user);
+                    login.check(right).map(|()| login)
+                });
+                self.attempts.count(&request.caller, login.is_ok());
+                login?
             }
         };
         if !self.broker.service().is_running && !parts.starts_with(&OWN.map(str::to_owned)) {

@@ -286,12 +286,15 @@ fn totals(snapshot: &Snapshot, page: &mut Exposition) {
         let name = format!("rabbitmq_{name}_total");
         page.single(&name, Kind::Counter, help, snapshot.counted(*total));
     }
-    page.single(
-        "rabbitmq_auth_attempts_failed_total",
-        Kind::Counter,
-        "Logins refused.",
-        snapshot.counted(|c| c.logins_refused),
-    );
+    let (refused, accepted) =
+        (snapshot.counted(|c| c.logins_refused), snapshot.counted(|c| c.logins_accepted));
+    for (name, help, value) in [
+        ("auth_attempts_total", "Logins, let in and refused.", accepted + refused),
+        ("auth_attempts_succeeded_total", "Logins that were let in.", accepted),
+        ("auth_attempts_failed_total", "Logins refused.", refused),
+    ] {
+        page.single(&format!("rabbitmq_{name}"), Kind::Counter, help, value);
+    }
 }
 
 fn sizes(snapshot: &Snapshot, page: &mut Exposition) {

@@ -171,6 +171,7 @@ mod tests {
     use super::*;
     use lepus_amqp::table::TableBytes;
     use lepus_base::{ConnectionId, ShardId};
+    use lepus_broker::Octets;
 
     #[test]
     fn a_part_says_in_which_order_its_rows_belong() {
@@ -190,6 +191,7 @@ mod tests {
             channels: 2,
             tls: None,
             blocked: true,
+            octets: Octets::default(),
             shard: ShardId(1),
         };
         let table = part(&[connection(9), connection(4)], &json!({"shard": 1, "place": 256}));

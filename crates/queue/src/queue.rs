@@ -41,7 +41,7 @@ use crate::log::{Found, QueueLog};
 use crate::message::Incoming;
 use crate::settings::QueueSettings;
 use consumers::Consumers;
-use messages::Messages;
+use messages::{Handing, Messages};
 use ready::Ready;
 use rules::Rules;
 use tap::Tap;
@@ -106,12 +106,31 @@ pub trait Sink {
 pub struct Totals {
     /// Messages taken in.
     pub published: u64,
-    /// Messages handed out, also by `basic.get`.
-    pub delivered: u64,
-    /// Of these, with the redelivered bit.
+    /// Deliveries to consumers that acknowledge.
+    pub delivered_manual_ack: u64,
+    /// Deliveries to consumers that do not acknowledge.
+    pub delivered_auto_ack: u64,
+    /// `basic.get` answers to be acknowledged.
+    pub got_manual_ack: u64,
+    /// `basic.get` answers not to be acknowledged.
+    pub got_auto_ack: u64,
+    /// `basic.get` that found no message.
+    pub got_empty: u64,
+    /// Messages handed out, in whatever way, with the redelivered bit.
     pub redelivered: u64,
     /// Deliveries acknowledged by their consumer.
     pub acknowledged: u64,
+}
+
+impl Totals {
+    /// Messages handed out, to consumers and by `basic.get`.
+    #[must_use]
+    pub fn handed_out(&self) -> u64 {
+        self.delivered_manual_ack
+            + self.delivered_auto_ack
+            + self.got_manual_ack
+            + self.got_auto_ack
+    }
 }
 
 /// What a deleted queue leaves.
@@ -136,6 +155,8 @@ pub struct Queue {
     next_generation: u32,
     /// While above 0 nothing is delivered.
     holds: u32,
+    /// `basic.get` before the first message; so many at most. It lies where there would be nothing.
+    got_unused: u32,
     auto_delete: bool,
     had_consumer: bool,
     /// Persistent messages are logged.
@@ -156,6 +177,7 @@ impl Queue {
             rules: Rules::of(settings, now.instant),
             next_generation: 0,
             holds: 0,
+            got_unused: 0,
             auto_delete,
             had_consumer: false,
             is_durable,
@@ -385,7 +407,10 @@ impl Queue {
             }
             let found = self.messages.as_ref().and_then(|messages| messages.look_up_head(sink));
             match found {
-                None => return Get::Empty,
+                None => {
+                    Messages::count_got_empty(&mut self.messages, &mut self.got_unused);
+                    return Get::Empty;
+                }
                 Some(Found::Ready) => break,
                 Some(Found::Pending) => {
                     self.wait();
@@ -397,7 +422,7 @@ impl Queue {
         let counts = self.counts_deliveries();
         let Some(entry) = self.pop(sink) else { invariant!("the head is known and was found") };
         let messages = self.opened();
-        messages.count_delivery(entry.redelivered);
+        messages.count_handed_out(Handing::Got(no_ack), entry.redelivered);
         let mut delivery = Delivery {
             slot: NO_SLOT,
             seq: entry.seq,
@@ -650,12 +675,8 @@ impl Queue {
     /// Totals since the queue was made.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.messages.as_ref().map_or(Totals::default(), |messages| Totals {
-            published: messages.next_seq - messages.first_seq,
-            delivered: messages.delivered,
-            redelivered: messages.redelivered,
-            acknowledged: messages.acknowledged,
-        })
+        let found = self.messages.as_ref().map_or(Totals::default(), |messages| messages.totals());
+        Totals { got_empty: found.got_empty + u64::from(self.got_unused), ..found }
     }
 
     /// Bytes of the queue's own state, without bodies.

@@ -48,7 +48,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
             got_auto_ack got_empty redelivered acknowledged dead_lettered_rejected
             dead_lettered_expired dead_lettered_maxlen dead_lettered_delivery_limit
             connections_opened connections_closed channels_opened channels_closed
-            queues_declared queues_created queues_deleted logins_refused enqueued_local
+            queues_declared queues_created queues_deleted logins_refused logins_accepted enqueued_local
             enqueued_remote delivered_local delivered_remote handed_over moved queues_moved moves_given_up
             body_bytes_received unlogged);
     }

@@ -11,7 +11,7 @@ use super::figures::Figures;
 use super::{Nested, RightsPlace};
 use crate::queue::Totals;
 use crate::refusal::Refusal;
-use crate::traffic::{ConnectionTraffic, QueueTraffic};
+use crate::traffic::{ConnectionTraffic, Octets, QueueTraffic};
 
 /// The answer to a [`Query`](super::Query).
 #[derive(Clone, Debug, PartialEq)]
@@ -207,6 +207,8 @@ pub struct ConnectionRow {
     pub tls: Option<String>,
     /// Whether it published while memory or the disk was short, and waits.
     pub blocked: bool,
+    /// What passed its socket.
+    pub octets: Octets,
     /// Where it is.
     pub shard: ShardId,
 }

@@ -78,6 +78,9 @@ impl SessionSide<'_> {
             Claim::Unreadable => (String::new(), false),
         };
         if outcome {
+            // Another part of the process is let in as whom it names.
+            let is_inside = connection.peer.login_name.is_some() && connection.peer.tls.is_none();
+            self.shard.counters.logins_accepted += u64::from(!is_inside);
             connection.user = user.into();
         } else {
             self.shard.counters.logins_refused += 1;

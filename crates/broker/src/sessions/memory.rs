@@ -48,12 +48,14 @@ impl SessionSide<'_> {
         &mut self,
         now: Now,
         slot: u32,
-        leftover: usize,
+        (used, leftover): (usize, usize),
         out: &mut Outbox,
     ) {
         let Some(connection) = self.connections.get_mut(slot) else {
             invariant!("bytes come from a connection that is there")
         };
+        connection.octets.received += used as u64;
+        connection.octets.reads += 1;
         connection.leftover_bytes = leftover;
         let held = connection.session.held_bytes();
         let ends = connection.end.is_some();

@@ -112,10 +112,16 @@ impl SessionSide<'_> {
         out.hand_over.last().is_some_and(|(moved, _)| moved.0 == slot)
     }
 
-    /// Bytes of a connection were read, but for so many that wait.
+    /// Bytes of a connection were read: how many, and how many wait.
     #[inline]
-    pub(crate) fn end_reading(&mut self, now: Now, slot: u32, left: usize, out: &mut Outbox) {
+    pub(crate) fn end_reading(
+        &mut self,
+        now: Now,
+        slot: u32,
+        (used, left): (usize, usize),
+        out: &mut Outbox,
+    ) {
         self.shard.effort.end_reading();
-        self.account_memory(now, slot, left, out);
+        self.account_memory(now, slot, (used, left), out);
     }
 }

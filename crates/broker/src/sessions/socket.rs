@@ -60,6 +60,8 @@ impl SessionSide<'_> {
         connection.send.advance(bytes);
         connection.dirty = !connection.send.is_empty();
         if bytes > 0 {
+            connection.octets.sent += bytes as u64;
+            connection.octets.writes += 1;
             connection.session.sent(now.instant);
         }
         if was_streaming && connection.dirty && out.dirty.last() != Some(&slot) {

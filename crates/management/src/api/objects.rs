@@ -1,5 +1,6 @@
 //! What the paths of the API answer, by kind of object.
 
+pub(crate) mod attempts;
 pub(crate) mod audit;
 pub(crate) mod bindings;
 pub(crate) mod channels;

@@ -1,18 +1,19 @@
 //! Figures over time: rates from samples a second apart, and a history of samples five seconds apart.
 //!
 //! Nothing is sampled before somebody asks, nor when nobody has asked for a while: idle brokers and queues that nobody
-//! looks at cost nothing.
+//! looks at cost nothing. Of connections only what somebody reads is sampled.
 
 use super::Running;
 use super::context::Context;
 use super::failure::Failure;
 use crate::snapshot::Snapshot;
-use lepus_base::QueueId;
+use lepus_base::{ConnectionId, QueueId};
 use lepus_broker::counters::Counters;
 use lepus_broker::query::{PLACES_MAX, QueueFigures};
-use lepus_broker::{Answer, Query};
+use lepus_broker::{Answer, Octets, Query};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,10 +26,10 @@ const KEPT_MILLIS: u64 = 5_000;
 const KEPT_MAX: usize = 122;
 /// How long sampling goes on after the last request for figures.
 const USE_TIMEOUT: Duration = Duration::from_secs(600);
-/// The same for a queue.
-const QUEUE_USE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Queues that are sampled at most.
-const QUEUES_MAX: usize = 1_000;
+/// The same for a queue, and for a connection.
+const WATCHED_USE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Queues that are sampled at most, and connections.
+const WATCHED_MAX: usize = 1_000;
 /// The longest history that a request may ask for, in seconds.
 const AGE_MAX: u64 = 10 * 365 * 86_400;
 /// Samples that one request may ask for.
@@ -68,8 +69,13 @@ pub(crate) const CHURN: [Counter; 7] = [
 pub(crate) const LEVELS: [&str; 3] = ["messages", "messages_ready", "messages_unacknowledged"];
 const ALL: usize = MESSAGES.len() + CHURN.len() + LEVELS.len();
 /// What is sampled of a queue: counters, then levels.
-pub(crate) const OF_QUEUE: [&str; 7] = [
+pub(crate) const OF_QUEUE: [&str; 12] = [
     "publish",
+    "get",
+    "get_no_ack",
+    "get_empty",
+    "deliver",
+    "deliver_no_ack",
     "deliver_get",
     "redeliver",
     "ack",
@@ -78,14 +84,19 @@ pub(crate) const OF_QUEUE: [&str; 7] = [
     "messages_unacknowledged",
 ];
 /// How many of them are counters.
-pub(crate) const OF_QUEUE_COUNTED: usize = 4;
+pub(crate) const OF_QUEUE_COUNTED: usize = 9;
 
 /// The values of a queue in the order of [`OF_QUEUE`].
 pub(crate) fn of_queue(figures: &QueueFigures) -> [u64; OF_QUEUE.len()] {
     let totals = figures.totals;
     [
         totals.published,
-        totals.delivered,
+        totals.got_manual_ack,
+        totals.got_auto_ack,
+        totals.got_empty,
+        totals.delivered_manual_ack,
+        totals.delivered_auto_ack,
+        totals.handed_out(),
         totals.redelivered,
         totals.acknowledged,
         figures.ready + figures.unacked,
@@ -93,6 +104,9 @@ pub(crate) fn of_queue(figures: &QueueFigures) -> [u64; OF_QUEUE.len()] {
         figures.unacked,
     ]
 }
+
+/// The values of a connection: bytes that came, bytes that were sent.
+pub(crate) const OF_CONNECTION: [&str; 2] = ["recv_oct", "send_oct"];
 
 /// The values of the whole broker: [`MESSAGES`], [`CHURN`], [`LEVELS`].
 fn of_all(snapshot: &Snapshot) -> [u64; ALL] {
@@ -133,6 +147,14 @@ impl<const N: usize> Series<N> {
 
     fn is_empty(&self) -> bool {
         self.kept.is_empty()
+    }
+
+    /// Adds what somebody has read anyway, unless the last sample is too young for a rate.
+    fn add_reading(&mut self, millis: u64, values: [u64; N]) {
+        let due = self.last[1].map_or(0, |(last, _)| last + INTERVAL.as_millis() as u64);
+        if millis >= due {
+            self.add(millis, values);
+        }
     }
 
     /// How much a value grew per second between the last two samples; negative for a level that fell.
@@ -210,18 +232,48 @@ impl Range {
     }
 }
 
-/// A queue that somebody looked at.
+/// Something that somebody looked at.
 #[derive(Debug)]
-struct Watched {
-    series: Series<{ OF_QUEUE.len() }>,
+struct Watched<const N: usize> {
+    series: Series<N>,
     used: Instant,
+}
+
+impl<const N: usize> Watched<N> {
+    fn is_in_use(&self) -> bool {
+        self.used.elapsed() < WATCHED_USE_TIMEOUT
+    }
+
+    /// The one of this id, which is looked at now, if there is room for it.
+    fn look_up<K: Eq + Hash>(
+        all: &mut HashMap<K, Watched<N>>,
+        id: K,
+        now: Instant,
+    ) -> Option<&mut Watched<N>> {
+        if all.len() >= WATCHED_MAX && !all.contains_key(&id) {
+            return None;
+        }
+        let new = || Watched { series: Series::default(), used: now };
+        let watched = all.entry(id).or_insert_with(new);
+        watched.used = now;
+        Some(watched)
+    }
 }
 
 #[derive(Debug)]
 struct State {
     used: Option<Instant>,
     all: Series<ALL>,
-    queues: HashMap<QueueId, Watched>,
+    queues: HashMap<QueueId, Watched<{ OF_QUEUE.len() }>>,
+    connections: HashMap<ConnectionId, Watched<{ OF_CONNECTION.len() }>>,
+}
+
+impl State {
+    /// Nothing was sampled yet.
+    fn empty(used: Option<Instant>) -> State {
+        let (queues, connections) = (HashMap::new(), HashMap::new());
+        State { used, all: Series::default(), queues, connections }
+    }
 }
 
 /// The samples.
@@ -238,8 +290,8 @@ impl Samples {
     /// # Errors
     /// When the system has no thread.
     pub(crate) fn start(broker: Arc<dyn Running>) -> io::Result<Arc<Samples>> {
-        let state = State { used: None, all: Series::default(), queues: HashMap::new() };
-        let samples = Arc::new(Samples { state: Mutex::new(state), was_used: Condvar::new() });
+        let state = Mutex::new(State::empty(None));
+        let samples = Arc::new(Samples { state, was_used: Condvar::new() });
         let own = Arc::clone(&samples);
         std::thread::Builder::new().name("samples".to_owned()).spawn(move || {
             let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
@@ -261,7 +313,7 @@ impl Samples {
         let mut state = self.lock();
         while state.used.is_none_or(|used| used.elapsed() >= USE_TIMEOUT) {
             // What was kept is old when somebody asks again.
-            (state.all, state.queues) = (Series::default(), HashMap::new());
+            *state = State::empty(state.used);
             state = self.was_used.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -273,7 +325,8 @@ impl Samples {
         }
         let ids: Vec<QueueId> = {
             let mut state = self.lock();
-            state.queues.retain(|_, watched| watched.used.elapsed() < QUEUE_USE_TIMEOUT);
+            state.queues.retain(|_, watched| watched.is_in_use());
+            state.connections.retain(|_, watched| watched.is_in_use());
             state.queues.keys().copied().collect()
         };
         for ids in ids.chunks(PLACES_MAX) {
@@ -322,13 +375,9 @@ impl Samples {
         let (now, millis) = (Instant::now(), now_millis());
         shown
             .map(|(id, values)| {
-                let has_room = state.queues.len() < QUEUES_MAX;
-                if !has_room && !state.queues.contains_key(&id) {
+                let Some(watched) = Watched::look_up(&mut state.queues, id, now) else {
                     return tell(id, None);
-                }
-                let new = || Watched { series: Series::default(), used: now };
-                let watched = state.queues.entry(id).or_insert_with(new);
-                watched.used = now;
+                };
                 if watched.series.is_empty() {
                     watched.series.add(millis, values);
                 }
@@ -337,10 +386,30 @@ impl Samples {
             .collect()
     }
 
+    /// What is told of connections that are shown, of each by the samples that were taken when it was shown, at least a
+    /// second apart: no shard is asked for more than what somebody wants to see. `None` where there are too many.
+    pub(crate) fn connections<T>(
+        &self,
+        shown: impl Iterator<Item = (ConnectionId, Octets)>,
+        mut tell: impl FnMut(Option<&Series<{ OF_CONNECTION.len() }>>) -> T,
+    ) -> Vec<T> {
+        let mut state = self.note_use();
+        let (now, millis) = (Instant::now(), now_millis());
+        shown
+            .map(|(id, octets)| {
+                let watched = Watched::look_up(&mut state.connections, id, now);
+                tell(watched.map(|watched| {
+                    watched.series.add_reading(millis, [octets.received, octets.sent]);
+                    &watched.series
+                }))
+            })
+            .collect()
+    }
+
     /// Forgets everything.
     pub(crate) fn reset(&self) {
         let mut state = self.lock();
-        (state.all, state.queues) = (Series::default(), HashMap::new());
+        *state = State::empty(state.used);
     }
 }
 
@@ -371,6 +440,25 @@ mod tests {
         assert_eq!(series.rate(0), 0.0);
         series.add(5_000, [140]);
         assert_eq!(series.rate(0), -10.0);
+    }
+
+    #[test]
+    fn readings_are_samples_where_they_are_a_second_apart() {
+        let mut series = Series::<1>::default();
+        for (millis, value) in [(5_000, 100), (5_400, 200), (5_999, 300), (7_000, 400)] {
+            series.add_reading(millis, [value]);
+        }
+        assert_eq!(series.rate(0), 150.0);
+    }
+
+    #[test]
+    fn no_more_is_watched_than_there_is_room_for() {
+        let (mut all, now) = (HashMap::new(), Instant::now());
+        for id in 0..WATCHED_MAX {
+            assert!(Watched::<1>::look_up(&mut all, id, now).is_some());
+        }
+        assert!(Watched::look_up(&mut all, WATCHED_MAX, now).is_none());
+        assert!(Watched::look_up(&mut all, 0, now).is_some());
     }
 
     #[test]

@@ -4,9 +4,9 @@ use super::access::Right;
 use super::context::Context;
 use super::failure::Failure;
 use super::objects::{
-    audit, bindings, channels, connections, consumers, ctl, definitions, exchanges, features,
-    health, limits, messages, moves, node, overview, parameters, permissions, policies, queues,
-    sessions, shovels, users, vhosts,
+    attempts, audit, bindings, channels, connections, consumers, ctl, definitions, exchanges,
+    features, health, limits, messages, moves, node, overview, parameters, permissions, policies,
+    queues, sessions, shovels, users, vhosts,
 };
 use super::request::Reply;
 
@@ -158,6 +158,8 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "users/{u}/topic-permissions", actions: &[get(Administrator, permissions::topic_of_user)] },
     Entry { pattern: "users/{u}/queues", actions: &[get(Administrator, queues::of_user)] },
     Entry { pattern: "auth", actions: &[get(Nothing, features::auth)] },
+    Entry { pattern: "auth/attempts/{n}", actions: &[get(Monitoring, attempts::list), delete(Monitoring, attempts::reset)] },
+    Entry { pattern: "auth/attempts/{n}/source", actions: &[get(Monitoring, attempts::by_source), delete(Monitoring, attempts::reset_sources)] },
     Entry { pattern: "auth/hash_password/{p}", actions: &[get(Administrator, users::hash)] },
     Entry { pattern: "permissions", actions: &[get(Administrator, permissions::list)] },
     Entry { pattern: "permissions/{v}/{u}", actions: &[get(Administrator, permissions::one), put(Administrator, permissions::put), delete(Administrator, permissions::delete)] },

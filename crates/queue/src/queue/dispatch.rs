@@ -2,6 +2,7 @@
 
 use lepus_base::{Instant, Now, Position};
 
+use super::messages::Handing;
 use super::{Queue, Sink};
 use crate::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
 use crate::message::{COPIED_BYTES_MAX, Incoming, LARGE_BODY_BYTES_MIN};
@@ -109,7 +110,7 @@ impl Queue {
         }
         let is_done = consumer.no_ack;
         consumers.delivered(slot);
-        messages.count_delivery(false);
+        messages.count_handed_out(Handing::Delivered(is_done), false);
         if is_done && let Some(position) = position {
             let place = Place::logged(position, false);
             self.release(ticket.entry(place, incoming.bytes()), sink);
@@ -180,7 +181,7 @@ impl Queue {
             return sent;
         }
         consumers.delivered(slot);
-        messages.count_delivery(delivery.redelivered);
+        messages.count_handed_out(Handing::Delivered(no_ack), delivery.redelivered);
         let Some(entry) = self.pop(sink) else { invariant!("what was delivered is the head") };
         if no_ack {
             self.release(entry, sink);

@@ -8,10 +8,30 @@ use lepus_store::LaneSlot;
 use super::ready::{Left, Ready};
 use super::trash::Trash;
 use super::unacked::UnackedList;
-use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
+use super::{DROPS_AT_ONCE_MAX, Queue, Sink, Totals};
 use crate::entry::{Entry, Place, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::{Incoming, MessageView};
+
+/// How a message is handed out. What it has is whether nobody acknowledges it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Handing {
+    /// To a consumer.
+    Delivered(bool),
+    /// By `basic.get`.
+    Got(bool),
+}
+
+impl Handing {
+    /// Its place among the totals: deliveries that are acknowledged, those that are not, the same of `basic.get`.
+    #[inline]
+    const fn place(self) -> usize {
+        match self {
+            Handing::Delivered(no_ack) => no_ack as usize,
+            Handing::Got(no_ack) => 2 + no_ack as usize,
+        }
+    }
+}
 
 /// The messages of a queue, and its totals.
 #[derive(Debug, Default)]
@@ -23,8 +43,11 @@ pub(super) struct Messages {
     pub(super) next_seq: u64,
     /// The first one of this run.
     pub(super) first_seq: u64,
-    pub(super) delivered: u64,
+    /// Messages handed out, at [`Handing::place`].
+    pub(super) handed_out: [u64; 4],
     pub(super) redelivered: u64,
+    /// `basic.get` that found none, but for those before the first message.
+    pub(super) got_empty: u64,
     pub(super) acknowledged: u64,
     /// More messages are to be dropped to satisfy the length limits.
     pub(super) is_over_limit: bool,
@@ -60,9 +83,34 @@ impl Messages {
         seq
     }
 
-    pub(super) fn count_delivery(&mut self, redelivered: bool) {
-        self.delivered += 1;
+    #[inline]
+    pub(super) fn count_handed_out(&mut self, how: Handing, redelivered: bool) {
+        self.handed_out[how.place()] += 1;
         self.redelivered += u64::from(redelivered);
+    }
+
+    /// `basic.get` found none; where there never was one that is counted in `unused`, up to what fits there.
+    pub(super) fn count_got_empty(messages: &mut Option<Box<Messages>>, unused: &mut u32) {
+        match messages {
+            Some(messages) => messages.got_empty += 1,
+            None => *unused = unused.saturating_add(1),
+        }
+    }
+
+    /// Totals since the first message.
+    pub(super) fn totals(&self) -> Totals {
+        let [delivered_manual_ack, delivered_auto_ack, got_manual_ack, got_auto_ack] =
+            self.handed_out;
+        Totals {
+            published: self.next_seq - self.first_seq,
+            delivered_manual_ack,
+            delivered_auto_ack,
+            got_manual_ack,
+            got_auto_ack,
+            got_empty: self.got_empty,
+            redelivered: self.redelivered,
+            acknowledged: self.acknowledged,
+        }
     }
 
     /// Takes all ready messages out, to be released later. How many they are.

@@ -2,8 +2,10 @@
 
 use crate::client::log_in;
 use crate::running::{Program, Scratch};
+use crate::session::{Seen, connect};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use lepus_amqp::method::basic;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -532,6 +534,121 @@ fn a_rate_is_there_while_messages_come_and_gone_afterwards() {
     guest.put("/queues/%2F/busy", json!({"durable": true}));
     wait_for_rate(&guest, "busy", |rate| rate > 0.0, || guest.publish("busy", "x"));
     wait_for_rate(&guest, "busy", |rate| rate == 0.0, || ());
+}
+
+#[test]
+fn a_queue_tells_how_its_messages_were_handed_out() {
+    let (_scratch, program) = started("api-deliveries");
+    let guest = User::guest(&program);
+    let mut session = connect(program.amqp);
+    session.declare("q");
+    let get = |no_ack| basic::Get { queue: "q", no_ack };
+    assert_eq!(session.call(1, get(false)), Seen::Method("basic.get-empty"));
+    let publish = |session: &mut crate::session::Session<TcpStream>, count| {
+        (0..count).for_each(|_| session.publish(1, "q", b"body"));
+        session.flush();
+    };
+    publish(&mut session, 5);
+    for no_ack in [false, true] {
+        assert_eq!(session.call(1, get(no_ack)), Seen::Method("basic.get-ok"));
+    }
+    let consume = basic::Consume { queue: "q", consumer_tag: "c", ..Default::default() };
+    assert_eq!(session.call(1, consume), Seen::Method("basic.consume-ok"));
+    for tag in 3..6 {
+        assert_eq!(session.see(), Seen::Message { tag, body: b"body".to_vec() });
+    }
+    let cancel = basic::Cancel { consumer_tag: "c", no_wait: false };
+    assert_eq!(session.call(1, cancel), Seen::Method("basic.cancel-ok"));
+    session.consume("q", true);
+    publish(&mut session, 2);
+    for tag in 6..8 {
+        assert_eq!(session.see(), Seen::Message { tag, body: b"body".to_vec() });
+    }
+    let stats = &guest.get("/queues/%2F/q")["message_stats"];
+    for (name, count) in [
+        ("publish", 7),
+        ("get", 1),
+        ("get_no_ack", 1),
+        ("get_empty", 1),
+        ("deliver", 3),
+        ("deliver_no_ack", 2),
+        ("deliver_get", 7),
+        ("redeliver", 0),
+        ("ack", 0),
+    ] {
+        assert_eq!(stats[name], count, "{name} of {stats}");
+        assert!(stats[format!("{name}_details")]["rate"].is_f64(), "{name} of {stats}");
+    }
+    session.close();
+}
+
+#[test]
+fn a_connection_tells_its_octets() {
+    let (_scratch, program) = started("api-octets");
+    let guest = User::guest(&program);
+    let mut session = connect(program.amqp);
+    session.declare("q");
+    let row = || guest.get("/connections").as_array().unwrap()[0].clone();
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
+    let before = row();
+    session.publish(1, "q", &[b'x'; 1_000]);
+    session.send(1, basic::Get { queue: "q", no_ack: true });
+    let said = session.take_output();
+    session.send_raw(&said);
+    session.flush();
+    assert_eq!(session.see(), Seen::Method("basic.get-ok"));
+    let after = row();
+    let grown = |name| number(&after, name) - number(&before, name);
+    assert_eq!(grown("recv_oct"), said.len() as u64);
+    assert!((1_000..2_000).contains(&grown("send_oct")), "{before} {after}");
+    assert!(grown("recv_cnt") > 0 && grown("send_cnt") > 0, "{before} {after}");
+    let name = after["name"].as_str().unwrap().replace(' ', "%20").replace('>', "%3E");
+    let path = format!("/connections/{name}?data_rates_age=60&data_rates_incr=5");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        session.publish(1, "q", b"x");
+        session.flush();
+        let details = &guest.get(&path)["recv_oct_details"];
+        assert_eq!(details["samples"].as_array().map(Vec::len), Some(13), "{details}");
+        if details["rate"].as_f64().is_some_and(|rate| rate > 0.0) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{details}");
+        std::thread::yield_now();
+    }
+    session.close();
+}
+
+#[test]
+fn logins_are_counted_by_protocol_until_they_are_set_back() {
+    let (_scratch, program) = started("api-logins");
+    let guest = User::guest(&program);
+    let node = guest.get("/nodes")[0]["name"].as_str().unwrap().to_owned();
+    let path = format!("/auth/attempts/{node}");
+    log_in(program.amqp, "guest", "guest", "/").unwrap();
+    log_in(program.amqp, "guest", "wrong", "/").unwrap_err();
+    let wrong = User::new(program.management, "guest:wrong");
+    assert_eq!(wrong.code("GET", &path, &Value::Null).0, 401);
+    let row = |protocol, succeeded, failed| {
+        json!({
+            "protocol": protocol,
+            "auth_attempts": succeeded + failed,
+            "auth_attempts_succeeded": succeeded,
+            "auth_attempts_failed": failed,
+        })
+    };
+    assert_eq!(guest.get(&path), json!([row("amqp091", 1, 1), row("http", 2, 1)]));
+    assert_eq!(guest.get(&format!("{path}/source")), json!([]));
+    assert_eq!(guest.delete(&path), 204);
+    // What the API itself does with messages is no login.
+    guest.put("/queues/%2F/q", json!({}));
+    guest.publish("q", "x");
+    assert_eq!(guest.get(&path), json!([row("http", 3, 0)]));
+    assert_eq!(guest.delete(&format!("{path}/source")), 204);
+    assert_eq!(guest.code("GET", "/auth/attempts/rabbit@elsewhere", &Value::Null).0, 404);
+    guest.put("/users/m", json!({"password": "p", "tags": "management"}));
+    let member = User::new(program.management, "m:p");
+    assert_eq!(member.code("GET", &path, &Value::Null).0, 401);
 }
 
 #[test]

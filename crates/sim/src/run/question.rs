@@ -14,7 +14,7 @@ use lepus_broker::query::{
     BindingRow, ConnectionRow, ExchangeRow, Names, Page, Part, PermissionRow, QueueRow, Rights,
     RightsPlace, TopicPermissionRow, UserRow, VhostRow,
 };
-use lepus_broker::{Answer, Broker, Query};
+use lepus_broker::{Answer, Broker, Octets, Query};
 
 use crate::shards::Shards;
 
@@ -142,6 +142,7 @@ fn without_manner(row: &ConnectionRow) -> ConnectionRow {
         channel_max: 0,
         frame_max: 0,
         heartbeat_seconds: 0,
+        octets: Octets::default(),
         ..row.clone()
     }
 }
@@ -203,6 +204,7 @@ impl Entries {
                     channels: connection.channels.len(),
                     tls: connection.peer.tls.as_ref().map(|tls| tls.protocol.clone()),
                     blocked: connection.blocked,
+                    octets: Octets::default(),
                     shard: broker.shard.id,
                 })))
             }

@@ -3,6 +3,7 @@
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use super::super::samples::{OF_CONNECTION, Range};
 use crate::definitions::table_value;
 use lepus_base::{ConnectionId, ShardId};
 use lepus_broker::query::{ConnectionRow, PLACES_MAX, Page};
@@ -92,7 +93,11 @@ impl Connections {
     }
 }
 
-fn row(context: &Context<'_>, row: &ConnectionRow) -> Value {
+fn row(
+    context: &Context<'_>,
+    row: &ConnectionRow,
+    details: [Option<Value>; OF_CONNECTION.len()],
+) -> Value {
     let (peer_host, peer_port) = split(&row.peer);
     let (host, port) = split(&row.local_address);
     let mut fields = super::fields(json!({
@@ -116,12 +121,20 @@ fn row(context: &Context<'_>, row: &ConnectionRow) -> Value {
         "timeout": row.heartbeat_seconds,
         "auth_mechanism": row.mechanism,
         "ssl": row.tls.is_some(),
+        "recv_oct": row.octets.received,
+        "recv_cnt": row.octets.reads,
+        "send_oct": row.octets.sent,
+        "send_cnt": row.octets.writes,
         "send_pend": 0,
         "garbage_collection": {},
         "reductions": 0,
         "reductions_details": {"rate": 0.0},
         "lepus": {"shard": row.shard.0},
     }));
+    for (name, details) in OF_CONNECTION.iter().zip(details) {
+        let details = details.unwrap_or_else(|| json!({"rate": 0.0, "sampled": false}));
+        fields.insert(format!("{name}_details"), details);
+    }
     if let Some(tls) = &row.tls {
         let (version, cipher) = tls.split_once(' ').unwrap_or((tls, ""));
         fields.insert("ssl_protocol".to_owned(), json!(version));
@@ -133,6 +146,19 @@ fn row(context: &Context<'_>, row: &ConnectionRow) -> Value {
     Value::Object(fields)
 }
 
+/// Rows of connections with the rates of their octets.
+fn rows<'a>(
+    context: &Context<'_>,
+    shown: impl Iterator<Item = &'a ConnectionRow> + Clone,
+) -> Result<Vec<Value>, Failure> {
+    let range = Range::read(context, "data_rates")?;
+    let octets = shown.clone().map(|row| (row.id, row.octets));
+    let details = context.api.samples.connections(octets, |series| {
+        std::array::from_fn(|place| series.map(|series| series.details(place, range)))
+    });
+    Ok(shown.zip(details).map(|(found, details)| row(context, found, details)).collect())
+}
+
 fn listed(
     context: &Context<'_>,
     is_wanted: impl Fn(&ConnectionRow) -> bool,
@@ -140,9 +166,8 @@ fn listed(
     let connections = Connections::ask(context)?;
     let visible = connections.visible(context).into_iter().filter(|row| is_wanted(row));
     let items: Vec<(String, &ConnectionRow)> = visible.map(|row| (name_of(row), row)).collect();
-    let rows = |items: &[(String, &ConnectionRow)]| {
-        Ok(items.iter().map(|(_, found)| row(context, found)).collect())
-    };
+    let rows =
+        |items: &[(String, &ConnectionRow)]| rows(context, items.iter().map(|(_, found)| *found));
     context.list(items, |(name, _)| name, rows)
 }
 
@@ -188,7 +213,9 @@ fn find(context: &Context<'_>) -> Result<ConnectionRow, Failure> {
 
 /// `GET /connections/{c}`
 pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
-    Ok(context.object(row(context, &find(context)?)))
+    let found = find(context)?;
+    let mut rows = rows(context, std::iter::once(&found))?;
+    Ok(context.object(rows.swap_remove(0)))
 }
 
 fn close_one(context: &Context<'_>, id: ConnectionId) -> Result<(), Failure> {

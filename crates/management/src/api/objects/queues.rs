@@ -88,7 +88,7 @@ impl Context<'_> {
             let details = self.api.samples.queues(shown, |id, series| {
                 let ranges = |place| if place < OF_QUEUE_COUNTED { messages } else { lengths };
                 let details = |place| series.map(|series| series.details(place, ranges(place)));
-                (id, [0, 1, 2, 3, 4, 5, 6].map(details))
+                (id, std::array::from_fn(details))
             });
             for (row, (id, details)) in rows.iter_mut().zip(details) {
                 let Some(row) = row else { continue };

@@ -53,6 +53,9 @@ const DISK: &str = "node_persister_metrics";
 const DEPTH: &str = "queue_coarse_metrics";
 const QUEUE: &str = "queue_metrics";
 const DELIVERY: &str = "queue_delivery_metrics";
+const LOGINS: &str = "auth_attempt_metrics";
+const CONNECTION: &str = "connection_metrics";
+const OCTETS: &str = "connection_coarse_metrics";
 const CHANNEL: &str = "channel_metrics";
 
 /// All of them. Groups of RabbitMQ's that are not here are empty.
@@ -75,7 +78,9 @@ pub(super) const FAMILIES: &[Family] = &[
     counter(DISK, "io_write_bytes_total", "Bytes written to logs and indexes.", Value::Node(|s| s.shards.iter().map(|shard| shard.figures.logs.log_bytes + shard.figures.logs.index_bytes).sum())),
     counter(DISK, "io_read_bytes_total", "Bytes of messages read from disk.", Value::Node(|s| s.shards.iter().map(|shard| shard.figures.logs.read_bytes).sum())),
     counter(DISK, "io_sync_ops_total", "Syncs of logs.", Value::Node(|s| s.shards.iter().map(|shard| shard.figures.logs.syncs).sum())),
-    counter("auth_attempt_metrics", "auth_attempts_failed_total", "Logins refused.", Value::Node(|s| s.counted(|c| c.logins_refused))),
+    counter(LOGINS, "auth_attempts_total", "Logins, let in and refused.", Value::Node(|s| s.counted(|c| c.logins_accepted + c.logins_refused))),
+    counter(LOGINS, "auth_attempts_succeeded_total", "Logins that were let in.", Value::Node(|s| s.counted(|c| c.logins_accepted))),
+    counter(LOGINS, "auth_attempts_failed_total", "Logins refused.", Value::Node(|s| s.counted(|c| c.logins_refused))),
     gauge(DEPTH, "queue_messages_ready", "Messages ready to be delivered.", Value::Queue(|f| f.ready)),
     gauge(DEPTH, "queue_messages_unacked", "Messages delivered and not acknowledged.", Value::Queue(|f| f.unacked)),
     gauge(DEPTH, "queue_messages", "Messages, ready and unacknowledged.", Value::Queue(|f| f.ready + f.unacked)),
@@ -87,11 +92,20 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge(QUEUE, "queue_messages_bytes", "Bytes of bodies, ready and unacknowledged.", Value::Queue(|f| f.ready_bytes + f.unacked_bytes)),
     gauge(QUEUE, "queue_messages_ready_bytes", "Bytes of bodies that are ready.", Value::Queue(|f| f.ready_bytes)),
     gauge(QUEUE, "queue_messages_unacked_bytes", "Bytes of bodies that are unacknowledged.", Value::Queue(|f| f.unacked_bytes)),
+    counter(DELIVERY, "queue_get_ack_total", "Messages fetched by basic.get, to be acknowledged.", Value::Queue(|f| f.totals.got_manual_ack)),
+    counter(DELIVERY, "queue_get_total", "Messages fetched by basic.get, not to be acknowledged.", Value::Queue(|f| f.totals.got_auto_ack)),
+    counter(DELIVERY, "queue_get_empty_total", "basic.get that found no message.", Value::Queue(|f| f.totals.got_empty)),
+    counter(DELIVERY, "queue_messages_delivered_ack_total", "Messages delivered to consumers that acknowledge.", Value::Queue(|f| f.totals.delivered_manual_ack)),
+    counter(DELIVERY, "queue_messages_delivered_total", "Messages delivered to consumers that do not acknowledge.", Value::Queue(|f| f.totals.delivered_auto_ack)),
     counter(DELIVERY, "queue_messages_redelivered_total", "Messages delivered again.", Value::Queue(|f| f.totals.redelivered)),
     counter(DELIVERY, "queue_messages_acked_total", "Messages acknowledged.", Value::Queue(|f| f.totals.acknowledged)),
     counter(DELIVERY, "lepus_queue_messages_published_total", "Messages taken in.", Value::Queue(|f| f.totals.published)),
-    counter(DELIVERY, "lepus_queue_messages_delivered_total", "Messages handed out, in whatever way.", Value::Queue(|f| f.totals.delivered)),
-    gauge("connection_metrics", "connection_channels", "Channels of a connection.", Value::Connection(|row| row.channels)),
+    counter(DELIVERY, "lepus_queue_messages_delivered_total", "Messages handed out, in whatever way.", Value::Queue(|f| f.totals.handed_out())),
+    counter(OCTETS, "connection_incoming_bytes_total", "Bytes that came over a connection.", Value::Connection(|row| row.octets.received)),
+    counter(OCTETS, "connection_outgoing_bytes_total", "Bytes that were sent over a connection.", Value::Connection(|row| row.octets.sent)),
+    counter(CONNECTION, "connection_incoming_packets_total", "How often bytes came over a connection.", Value::Connection(|row| row.octets.reads)),
+    counter(CONNECTION, "connection_outgoing_packets_total", "How often bytes were sent over a connection.", Value::Connection(|row| row.octets.writes)),
+    gauge(CONNECTION, "connection_channels", "Channels of a connection.", Value::Connection(|row| row.channels)),
     gauge(CHANNEL, "channel_consumers", "Consumers of a channel.", Value::Channel(|row| row.consumers as u64)),
     gauge(CHANNEL, "channel_messages_unacked", "Messages delivered and not acknowledged.", Value::Channel(|row| row.unacked as u64)),
     gauge(CHANNEL, "channel_messages_unconfirmed", "Messages published and not confirmed.", Value::Channel(|row| row.unconfirmed)),

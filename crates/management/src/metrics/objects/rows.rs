@@ -6,7 +6,7 @@ use crate::snapshot::Snapshot;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 use lepus_broker::directory::Directory;
 use lepus_broker::query::{ChannelRow, Nested, PLACES_MAX, Page, QueueFigures};
-use lepus_broker::{Answer, Query};
+use lepus_broker::{Answer, Octets, Query};
 use std::collections::{BTreeMap, HashMap};
 
 /// Rows of one kind that are held at most; those beyond are counted.
@@ -18,6 +18,7 @@ pub(super) struct ConnectionLine {
     pub(super) id: ConnectionId,
     pub(super) name: Box<str>,
     pub(super) channels: u64,
+    pub(super) octets: Octets,
 }
 
 /// An exchange.
@@ -131,6 +132,7 @@ impl Objects {
                             id: row.id,
                             name: format!("{} -> {}", row.peer, row.local_address).into(),
                             channels: row.channels as u64,
+                            octets: row.octets,
                         });
                         Rows::take(&mut rows.connections, &mut rows.left_out, lines);
                         from = part.next;

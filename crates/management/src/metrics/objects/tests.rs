@@ -1,6 +1,7 @@
 use super::rows::{ConnectionLine, ExchangeLine};
 use super::*;
 use lepus_base::{ConnectionId, HashState};
+use lepus_broker::Octets;
 use lepus_broker::directory::Directory;
 use lepus_broker::query::ChannelRow;
 
@@ -27,7 +28,12 @@ fn channel(connection: ConnectionId, number: u16) -> ChannelRow {
 fn rows() -> Rows {
     let id = ConnectionId::default();
     Rows {
-        connections: vec![ConnectionLine { id, name: "[::1]:1 -> [::1]:5672".into(), channels: 1 }],
+        connections: vec![ConnectionLine {
+            id,
+            name: "[::1]:1 -> [::1]:5672".into(),
+            channels: 1,
+            octets: Octets { received: 70, reads: 2, sent: 40, writes: 1 },
+        }],
         channels: vec![channel(id, 7)],
         exchanges: vec![ExchangeLine {
             vhost: "/".into(),
@@ -67,13 +73,18 @@ fn names_are_escaped_and_exchanges_are_told_by_their_bindings() {
 
 #[test]
 fn channels_and_virtual_hosts_are_told_under_their_names() {
-    let page =
-        told("family=vhost_status&family=channel_metrics&family=connection_metrics", &rows());
+    let page = told(
+        "family=vhost_status&family=channel_metrics&family=connection_metrics&family=connection_coarse_metrics",
+        &rows(),
+    );
     for line in [
         "rabbitmq_cluster_vhost_status{vhost=\"two\"} 1",
         "rabbitmq_detailed_channel_consumers{channel=\"[::1]:1 -> [::1]:5672 (7)\"} 2",
         "rabbitmq_detailed_channel_messages_unacked{channel=\"[::1]:1 -> [::1]:5672 (7)\"} 3",
         "rabbitmq_detailed_consumer_prefetch{channel=\"[::1]:1 -> [::1]:5672 (7)\"} 10",
+        "rabbitmq_detailed_connection_incoming_bytes_total{channel=\"[::1]:1 -> [::1]:5672\"} 70",
+        "rabbitmq_detailed_connection_outgoing_bytes_total{channel=\"[::1]:1 -> [::1]:5672\"} 40",
+        "rabbitmq_detailed_connection_incoming_packets_total{channel=\"[::1]:1 -> [::1]:5672\"} 2",
         "rabbitmq_detailed_connection_channels{channel=\"[::1]:1 -> [::1]:5672\"} 1",
     ] {
         assert!(page.lines().any(|found| found == line), "{line} in {page}");
