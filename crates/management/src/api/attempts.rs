@@ -54,7 +54,9 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Counts a request, if it came with a login.
     pub(crate) fn count(&self, caller: &Caller, is_let_in: bool) {
-        if !matches!(caller, Caller::Client { authorization: Some(_), .. }) {
+        // A request of a session was let in before.
+        let Caller::Client(client) = caller else { return };
+        if client.authorization.is_none() {
             return;
         }
         let counter = if is_let_in { &self.http.succeeded } else { &self.http.failed };
@@ -81,14 +83,21 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::request::Client;
 
     #[test]
     fn logins_are_counted_from_when_they_were_set_back() {
         let attempts = Attempts::default();
-        let peer = ([127, 0, 0, 1], 1).into();
-        let with = |authorization: Option<&str>| Caller::Client {
-            peer,
-            authorization: authorization.map(str::to_owned),
+        let with = |authorization: Option<&str>| {
+            Caller::Client(Client {
+                peer: ([127, 0, 0, 1], 1).into(),
+                is_local: true,
+                is_secure: false,
+                authorization: authorization.map(str::to_owned),
+                session: None,
+                is_marked: false,
+                path: String::new(),
+            })
         };
         for (caller, is_let_in) in [
             (with(Some("Basic eDp5")), true),

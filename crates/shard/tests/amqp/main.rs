@@ -48,6 +48,7 @@ fn start(shards: u16) -> Running<Broker> {
     let changes = Directory::preset("guest", b"guest", [1, 2, 3, 4], "/");
     let make = move |shard, _: &mut Outbox| {
         let mut broker = Broker::new(Settings {
+            node: "rabbit@test".into(),
             nodes: Vec::new(),
             shard,
             shards,
