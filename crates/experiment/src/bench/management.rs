@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// How long an answer may take to go on.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the bystander rests between two questions.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Bindings of each queue.
 const BINDINGS: usize = 3;
 /// Exchanges that they lead from.
@@ -45,7 +47,7 @@ const TITLE: &str = "What the management API costs with many queues";
 const ASKS: &str = "How long do its long answers take, and what do messages lose while somebody asks for everything?";
 const LEGEND: [&str; 5] = [
     "seconds: from the request to the last byte of the answer. longest turn: of a shard since it started, as its metrics say.",
-    "others wait ms: the longest round trip of an AMQP client meanwhile, which asks for nothing but an answer all the time.",
+    "others wait ms: the longest round trip of an AMQP client meanwhile that asks for an answer and nothing else, a thousand times a second at most.",
     "broker MB: resident after the answer. All of it runs on one core, the API at the lowest priority.",
     "shard µs: CPU of the shard's thread per message, so that what the API takes of the core by itself is not in it.",
     "asked: how often the whole list of queues came while messages flowed.",
@@ -240,6 +242,8 @@ impl Bystander {
                 let start = Instant::now();
                 peer.call(1, basic::Qos::default(), "basic.qos-ok")?;
                 longest = longest.max(start.elapsed().as_secs_f64());
+                // It is to leave the core to others.
+                thread::sleep(PAUSE);
             }
             peer.close()?;
             Ok(longest)

@@ -1,12 +1,15 @@
 //! A copy of the directory beside those of the shards, so that names, permissions and bindings cost no shard anything.
 //!
 //! It is fed by the changes that all shards apply, in their order. They are applied when somebody looks, and on a thread
-//! when very many wait: a shard that makes a change wakes nobody for it.
+//! when very many wait: a shard that makes a change wakes nobody for it, and waits for nobody's lock, which a thread of low
+//! priority might hold for long.
 
 use lepus_broker::directory::{Change, Directory};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::Thread;
 
 /// Changes that wait before the thread is woken, each time.
@@ -16,23 +19,24 @@ const WAITING_MAX: usize = 4096;
 struct Shared {
     directory: RwLock<Directory>,
     /// Changes that are to be applied, in their order.
-    waiting: Mutex<Vec<Arc<Change>>>,
+    waiting: Mutex<Receiver<Arc<Change>>>,
+    /// How many these are; counted before they are there.
+    count: AtomicUsize,
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Change>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Applies what waits.
     fn catch_up(&self) {
-        if self.waiting().is_empty() {
+        if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
+        // Held until what waits is applied: nobody applies later changes before these.
         let mut directory = self.directory.write().unwrap_or_else(PoisonError::into_inner);
-        // Taken while the directory is held: nobody applies later ones before these.
-        let waiting = std::mem::take(&mut *self.waiting());
-        for change in waiting {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not those that come meanwhile, or it might never end.
+        for _ in 0..self.count.load(Ordering::Acquire) {
+            let Ok(change) = waiting.try_recv() else { break };
+            self.count.fetch_sub(1, Ordering::AcqRel);
             // What follows from it for connections and messages is the shards' affair.
             let _ = directory.apply(&change);
         }
@@ -42,6 +46,7 @@ impl Shared {
 /// The copy.
 pub struct Mirror {
     shared: Arc<Shared>,
+    changes: Sender<Arc<Change>>,
     thread: Thread,
 }
 
@@ -58,7 +63,9 @@ impl Mirror {
     /// When the system has no thread.
     pub fn start(directory: Directory) -> io::Result<Mirror> {
         let directory = RwLock::new(directory);
-        let shared = Arc::new(Shared { directory, waiting: Mutex::default() });
+        let (changes, waiting) = mpsc::channel();
+        let (waiting, count) = (Mutex::new(waiting), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { directory, waiting, count });
         let own = Arc::clone(&shared);
         let name = "directory-copy".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
@@ -70,16 +77,14 @@ impl Mirror {
                 std::thread::park();
             }
         })?;
-        Ok(Mirror { shared, thread: thread.thread().clone() })
+        Ok(Mirror { shared, changes, thread: thread.thread().clone() })
     }
 
-    /// Takes the next change. It waits for nobody but who takes what waits, which is a moment.
+    /// Takes the next change. It waits for nobody.
     pub fn follow(&self, change: &Arc<Change>) {
-        let count = {
-            let mut waiting = self.shared.waiting();
-            waiting.push(Arc::clone(change));
-            waiting.len()
-        };
+        let count = self.shared.count.fetch_add(1, Ordering::AcqRel) + 1;
+        let sent = self.changes.send(Arc::clone(change));
+        assert!(sent.is_ok(), "the other end lives as long as this one");
         if count.is_multiple_of(WAITING_MAX) {
             self.thread.unpark();
         }
