@@ -189,3 +189,26 @@ fn a_queue_that_is_full_has_the_whole_refused_wherever_it_is() {
         assert_eq!(numbers(&world, "from"), [2, 3, 4]);
     }
 }
+
+/// Who passes messages on in whole transactions has failed at none of those that it gives back.
+#[test]
+fn what_is_given_back_unchanged_is_no_failed_delivery() {
+    let world = World::with(Options { shards: 2, ..Options::default() });
+    for shard in 0..2 {
+        let name = format!("limited-{shard}");
+        let limited = Table::new().with("x-queue-type", "quorum").with("x-delivery-limit", 0);
+        durable_with(&world.channel(0), &name, limited);
+        publish_confirmed(&world.channel(0), &name, 0..10);
+        for _ in 0..3 {
+            let channel = strict(&world, shard);
+            channel.tx_select();
+            for _ in 0..5 {
+                assert!(channel.get(&name).is_some());
+            }
+            channel.recover();
+            assert_eq!(channel.get(&name).expect("a message").text(), "0");
+            channel.close();
+        }
+        assert_eq!(numbers(&world, &name), (0..10).collect::<Vec<_>>());
+    }
+}

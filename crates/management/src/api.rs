@@ -253,7 +253,6 @@ impl Api {
     #[must_use]
     pub fn answer_to(&self, request: &Request, output: Option<&dyn Output>) -> Reply {
         let mut user = String::new();
-        let output = output.filter(|_| request.method != "HEAD");
         let result = self.try_answer(request, output, &mut user);
         let mut reply = result.unwrap_or_else(Failure::into_reply);
         self.note(request, &user, reply.status);

@@ -1,7 +1,7 @@
 //! The management API over HTTP: reads requests, has them answered on threads that may block, writes the answers.
 //!
-//! Nobody makes it read much before the login is right: a body above [`FREE_BODY_BYTES_MAX`] is read for users only, a few
-//! of them at a time. Where the request comes from another web site it is refused unless that is allowed.
+//! Nobody makes it read much before the login is right: a body above [`FREE_BODY_BYTES_MAX`] is read for users only, all of
+//! them within a bound ([`body`]). Where the request comes from another web site it is refused unless that is allowed.
 
 use crate::api::{Api, COOKIE, Caller, Client, Failure, Reply, Request};
 use crate::http::{self, Door, Peer};
@@ -18,25 +18,24 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 mod answer;
+mod body;
 use answer::{Answer, LongAnswers};
+use body::{BODY_TIMEOUT, NotTaken};
 
 /// How long a client may take to begin a request; connections are kept open between two of them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it may take to send a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a body that is read before anybody has logged in.
 const FREE_BODY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a body that is read for a user at once; larger ones wait for their turn.
-const USER_BODY_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a file of definitions.
 const DEFINITIONS_BYTES_MAX: usize = 200 << 20;
-/// KiB of larger bodies that are read and answered at a time. Each counts with the length that it declares, else with the
-/// most that it may have: who sends a small one slowly keeps little from others.
+/// KiB of larger bodies that are read and answered at a time.
 const LARGE_BODIES_KIB_MAX: usize = 2 * DEFINITIONS_BYTES_MAX / 1024;
 /// Answers that are made at a time; others wait.
 const ANSWERS_MAX: usize = 8;
 /// Of requests that handle messages, which may wait for the broker: looks and health checks do not wait for them.
 const MESSAGE_ANSWERS_MAX: usize = 3;
+/// Of requests that say how the broker is, who asks and the like: they wait for no list.
+const SHORT_ANSWERS_MAX: usize = 4;
 /// How long a request waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -59,6 +58,7 @@ struct Desk {
     settings: Settings,
     answers: Arc<Semaphore>,
     message_answers: Arc<Semaphore>,
+    short_answers: Arc<Semaphore>,
     large_bodies: Semaphore,
     long_answers: LongAnswers,
 }
@@ -78,6 +78,7 @@ pub fn start(
         settings,
         answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
         message_answers: Arc::new(Semaphore::new(MESSAGE_ANSWERS_MAX)),
+        short_answers: Arc::new(Semaphore::new(SHORT_ANSWERS_MAX)),
         large_bodies: Semaphore::new(LARGE_BODIES_KIB_MAX),
         long_answers: LongAnswers::default(),
     };
@@ -114,10 +115,15 @@ impl Desk {
         let authorization = head.headers.get(header::AUTHORIZATION);
         let authorization = authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
         let host = head.headers.get(header::HOST).map(|value| value.to_str().unwrap_or("?"));
+        let is_passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"]
+            .map(|name| head.headers.contains_key(name));
+        let names_itself = is_own_name(host) && is_own_name(head.uri.host());
         let address = peer.map_or_else(nobody, |peer| peer.address);
         Client {
             peer: address,
-            is_local: address.ip().to_canonical().is_loopback() && is_own_name(host),
+            is_local: address.ip().to_canonical().is_loopback()
+                && names_itself
+                && !is_passed_on.contains(&true),
             is_secure: peer.is_some_and(|peer| peer.is_secure),
             authorization,
             session: session_of(&head.headers),
@@ -138,6 +144,19 @@ impl Desk {
             api.note(&request, "", STATUS);
         }
         write(failure(STATUS, "forbidden", "the request comes from another web site"))
+    }
+
+    /// The places among which a request waits for its turn.
+    fn places(&self, path: &str) -> &Arc<Semaphore> {
+        let path = path.trim_end_matches('/');
+        if ["/publish", "/get", "/contents"].iter().any(|end| path.ends_with(end)) {
+            return &self.message_answers;
+        }
+        let short = ["/api/health", "/api/whoami", "/api/auth", "/api/version"];
+        match short.iter().any(|start| path.starts_with(start)) {
+            true => &self.short_answers,
+            false => &self.answers,
+        }
     }
 
     async fn answer(self: &Arc<Desk>, head: &axum::http::request::Parts, body: Body) -> Response {
@@ -172,7 +191,8 @@ impl Desk {
         let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
         let has_body =
             declared.unwrap_or(0) > 0 || head.headers.contains_key(header::TRANSFER_ENCODING);
-        let _large;
+        // What it counts is given back with the answer.
+        let mut body_taken = None;
         if has_body {
             let is_definitions =
                 path == "/api/definitions" || path.starts_with("/api/definitions/");
@@ -192,28 +212,19 @@ impl Desk {
                     Ok(Err(reply)) => return write(reply),
                     Err(_) => return write(broken()),
                 }
-                if declared.is_none_or(|bytes| bytes > USER_BODY_BYTES_MAX) {
-                    let bytes = declared.unwrap_or(most).min(DEFINITIONS_BYTES_MAX);
-                    match turn(&self.large_bodies, bytes.div_ceil(1024)).await {
-                        Ok(permit) => _large = permit,
-                        Err(reply) => return write(reply),
-                    }
-                }
             }
-            match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, most)).await {
-                Ok(Ok(bytes)) => request.body = bytes.into(),
-                Ok(Err(_)) => return write(too_large(most)),
-                Err(_) => {
+            match body::read(body, most, &self.large_bodies).await {
+                Ok(taken) => request.body = body_taken.insert(taken).take(),
+                Err(NotTaken::TooLarge) => return write(too_large(most)),
+                Err(NotTaken::Busy) => return write(busy().into_reply()),
+                Err(NotTaken::TooLate) => {
                     let seconds = BODY_TIMEOUT.as_secs();
                     let reason = format!("the body did not come within {seconds} s");
                     return write(failure(408, "timeout", &reason));
                 }
             }
         }
-        let handles_messages = ["/publish", "/get", "/contents"]
-            .iter()
-            .any(|end| path.trim_end_matches('/').ends_with(end));
-        let places = if handles_messages { &self.message_answers } else { &self.answers };
+        let places = self.places(path);
         let turn =
             match tokio::time::timeout(TURN_TIMEOUT, Arc::clone(places).acquire_owned()).await {
                 Ok(Ok(permit)) => permit,
@@ -221,7 +232,11 @@ impl Desk {
             };
         let api = Arc::clone(api);
         let (start, started) = oneshot::channel();
-        let answer = Answer::new(self.long_answers.clone(), turn, start);
+        let address = match &request.caller {
+            Caller::Client(client) => client.peer.ip().to_canonical(),
+            Caller::Operator => unreachable!("the operator does not come by HTTP"),
+        };
+        let answer = Answer::new(self.long_answers.clone(), address, turn, start);
         let mut answered = tokio::task::spawn_blocking(move || {
             let reply = api.answer_to(&request, Some(&answer));
             answer.end(reply)
@@ -265,15 +280,6 @@ fn session_of(headers: &HeaderMap) -> Option<String> {
         Some((COOKIE, secret)) => Some(secret.to_owned()),
         _ => None,
     })
-}
-
-/// So many of few places.
-async fn turn(places: &Semaphore, count: usize) -> Result<tokio::sync::SemaphorePermit<'_>, Reply> {
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    match tokio::time::timeout(TURN_TIMEOUT, places.acquire_many(count)).await {
-        Ok(Ok(permit)) => Ok(permit),
-        _ => Err(busy().into_reply()),
-    }
 }
 
 fn busy() -> Failure {

@@ -176,7 +176,7 @@ macro_rules! choices {
 
 choices! {
     bool { NO, YES }
-    Outcome { Outcome::Ack, Outcome::Reject, Outcome::Requeue }
+    Outcome { Outcome::Ack, Outcome::Reject, Outcome::Requeue, Outcome::Return }
     Sent { Sent::Done, Sent::Pending, Sent::Lost }
     Found { Found::Ready, Found::Pending, Found::Lost }
     Fetch { Fetch::Done, Fetch::Pending }

@@ -164,8 +164,17 @@ pub enum Outcome {
     Ack,
     /// Drop or dead-letter it.
     Reject,
-    /// Put it back to its place.
+    /// Put it back to its place: an attempt at it failed, which counts against `x-delivery-limit`.
     Requeue,
+    /// The same, of a delivery that nobody tried anything with: it does not count.
+    Return,
+}
+
+impl Outcome {
+    /// Whether the message is in its queue again then.
+    pub(crate) fn comes_back(self) -> bool {
+        matches!(self, Outcome::Requeue | Outcome::Return)
+    }
 }
 
 /// What a queue says about a message that is offered to it.

@@ -381,7 +381,7 @@ impl Queue {
         if outcome == Outcome::Ack {
             messages.acknowledged += 1;
         }
-        if outcome == Outcome::Requeue && self.exceeds(1, u64::from(unacked.entry.bytes)) {
+        if outcome.comes_back() && self.exceeds(1, u64::from(unacked.entry.bytes)) {
             self.clear_due(now, sink);
         }
         if let Some(consumers) = &mut self.consumers {
@@ -390,7 +390,8 @@ impl Queue {
         match outcome {
             Outcome::Ack => self.release(unacked.entry, sink),
             Outcome::Reject => self.drop_entry(unacked.entry, Reason::Rejected, sink),
-            Outcome::Requeue => self.requeue(unacked.entry, sink),
+            Outcome::Requeue => self.requeue(unacked.entry, true, sink),
+            Outcome::Return => self.requeue(unacked.entry, false, sink),
         }
         true
     }
@@ -695,15 +696,16 @@ impl Queue {
         }
     }
 
-    fn requeue(&mut self, mut entry: Entry, sink: &mut impl Sink) {
+    /// Puts a delivery back to its place. One that failed counts against the limit.
+    fn requeue(&mut self, mut entry: Entry, failed: bool, sink: &mut impl Sink) {
         if !core::mem::replace(&mut entry.redelivered, true)
             && let Some(messages) = &self.messages
         {
             messages.mark_delivered(&entry, sink);
         }
-        entry.delivery_count = entry.delivery_count.saturating_add(1);
+        entry.delivery_count = entry.delivery_count.saturating_add(u32::from(failed));
         let limit = self.rules.as_ref().and_then(|rules| rules.delivery_limit);
-        if limit.is_some_and(|limit| entry.delivery_count > limit) {
+        if failed && limit.is_some_and(|limit| entry.delivery_count > limit) {
             self.drop_entry(entry, Reason::DeliveryLimit, sink);
             return;
         }

@@ -40,7 +40,7 @@ impl Connections {
             queue,
             slot: delivery.slot,
             sequence: delivery.seq,
-            outcome: Outcome::Requeue,
+            outcome: Outcome::Return,
         };
         let own = shard.id;
         let Some((slot, connection)) = self.connection(to.connection, u32::MAX) else {

@@ -23,7 +23,7 @@ pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox
     let items = &mut out.mail[home.index()].items;
     items.push(Mail::Window { connection, bytes });
     if slot != NO_SLOT {
-        items.push(Mail::Settle { queue, slot, sequence, outcome: Outcome::Requeue });
+        items.push(Mail::Settle { queue, slot, sequence, outcome: Outcome::Return });
     }
 }
 
@@ -89,7 +89,7 @@ impl SessionSide<'_> {
                     queue: *queue,
                     slot: *slot,
                     sequence: *sequence,
-                    outcome: Outcome::Requeue,
+                    outcome: Outcome::Return,
                 });
             }
             return;

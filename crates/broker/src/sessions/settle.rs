@@ -8,7 +8,7 @@ use crate::mail::{Command, Mail};
 use crate::outbox::Outbox;
 use crate::queue::Outcome;
 use crate::refusal::{Refusal, RefusalKind};
-use crate::session::{Answer, Done};
+use crate::session::{Answer, Capability, Done};
 use crate::sessions::SessionSide;
 use crate::settle::{Rests, Settling, What};
 use alloc::boxed::Box;
@@ -222,7 +222,13 @@ impl SessionSide<'_> {
                     }
                     self.hold(now, queue, home, true, out);
                 }
-                self.settle_one(now, at, unacked, Outcome::Requeue, out);
+                // What a client of whole transactions gives back it was going to pass on: no attempt failed.
+                let connection = &self.connections[at.slot];
+                let outcome = match connection.session.understands(Capability::WholeTransactions) {
+                    true => Outcome::Return,
+                    false => Outcome::Requeue,
+                };
+                self.settle_one(now, at, unacked, outcome, out);
             }
             What::PutBack(_) => invariant!("what is put back is not settled"),
         }

@@ -12,6 +12,8 @@ const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 500;
 /// Columns that are picked at most; further ones are left out.
 const COLUMNS_MAX: usize = 200;
+/// Items from which on a list is a long answer, as far as all of them are looked at.
+const SHORT_ITEMS_MAX: usize = 4096;
 /// Items whose rows are made at a time.
 const ROWS_AT_A_TIME: usize = 512;
 /// Characters of a pattern at most, and bytes of what it is compiled to.
@@ -131,6 +133,13 @@ impl Context<'_> {
                 (first, filtered.min(first + page.size), count)
             }
         };
+        if self.request.method == "HEAD" {
+            return Ok(Reply::empty(200));
+        }
+        // All of them are looked at, or given.
+        if sort.is_some() || page.is_none() {
+            self.admit(items.len())?;
+        }
         if let Some(key) = sort {
             let keys = match keys(&items, key)? {
                 Some(keys) => keys,
@@ -185,6 +194,17 @@ impl Context<'_> {
         let Some(output) = self.output else { return Ok(Reply::json(Value::Array(all))) };
         output.write(if is_first { b"[]".to_vec() } else { b"]".to_vec() })?;
         Ok(Reply::empty(200))
+    }
+
+    /// Waits for a place among those who make or get long answers, where so many items are one.
+    ///
+    /// # Errors
+    /// 503 where there is none in time.
+    pub(crate) fn admit(&self, items: usize) -> Result<(), Failure> {
+        match self.output {
+            Some(output) if items > SHORT_ITEMS_MAX => output.admit(),
+            _ => Ok(()),
+        }
     }
 
     /// A list of rows that are there.

@@ -227,7 +227,11 @@ fn carry_out(job: &Job, broker: &dyn Running) {
     });
     let mut status = locked(&job.status);
     match ended {
-        Ok(End::Complete) => status.end(State::Completed, None),
+        Ok(End::Complete) => {
+            let missing = status.of.unwrap_or(0).saturating_sub(status.moved);
+            let why = format!("the queue is empty: {missing} messages went another way");
+            status.end(State::Completed, (missing > 0).then_some(why));
+        }
         Ok(End::Stopped(reason)) => status.end(State::Stopped, Some(reason)),
         Err(reason) => status.end(State::Failed, Some(reason)),
     }

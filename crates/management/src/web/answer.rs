@@ -8,19 +8,27 @@ use crate::api::{Failure, Output, Reply};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{Sleep, sleep};
 
 /// Bytes of an answer that is given as a whole without a place among the long ones, and of a piece of a long one.
 const SHORT_BYTES_MAX: usize = 1 << 20;
-/// Long answers at a time, until the last byte is sent.
-const LONG_ANSWERS_MAX: usize = 2;
+/// Long answers at a time, until the last bytes are sent; of one address.
+const LONG_ANSWERS_MAX: usize = 4;
+const LONG_ANSWERS_OF_ADDRESS_MAX: usize = 2;
 /// Those that may wait for a place; further ones are refused at once.
-const LONG_ANSWERS_WAITING_MAX: usize = 16;
+const LONG_ANSWERS_WAITING_MAX: usize = 8;
+/// How long one may take to be read: then it is cut off. That is 65 MB at half a megabyte a second.
+const LONG_ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Pieces that wait for a client to read them.
 const PIECES_MAX: usize = 1;
 
@@ -29,6 +37,28 @@ const PIECES_MAX: usize = 1;
 pub(super) struct LongAnswers {
     places: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
+    /// The places of each address that has one or waits for one.
+    of_address: Arc<Mutex<BTreeMap<IpAddr, Arc<Semaphore>>>>,
+}
+
+/// A place among all, and among those of the address.
+#[derive(Debug)]
+struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_address: OwnedSemaphorePermit,
+}
+
+impl LongAnswers {
+    /// The places of an address.
+    fn of(&self, address: IpAddr) -> Arc<Semaphore> {
+        let mut known = self.of_address.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody uses are forgotten: whoever has a place or waits holds them, too.
+        known.retain(|_, places| Arc::strong_count(places) > 1);
+        let places = known
+            .entry(address)
+            .or_insert_with(|| Arc::new(Semaphore::new(LONG_ANSWERS_OF_ADDRESS_MAX)));
+        Arc::clone(places)
+    }
 }
 
 impl Default for LongAnswers {
@@ -36,6 +66,7 @@ impl Default for LongAnswers {
         LongAnswers {
             places: Arc::new(Semaphore::new(LONG_ANSWERS_MAX)),
             waiting: Arc::new(Semaphore::new(LONG_ANSWERS_WAITING_MAX)),
+            of_address: Arc::default(),
         }
     }
 }
@@ -43,10 +74,11 @@ impl Default for LongAnswers {
 /// An answer that is being made, on a thread that may block.
 pub(super) struct Answer {
     long_answers: LongAnswers,
+    address: IpAddr,
     runtime: Handle,
     /// The place among those who are answered; given back before another one is waited for.
     turn: Cell<Option<OwnedSemaphorePermit>>,
-    place: Cell<Option<OwnedSemaphorePermit>>,
+    place: Cell<Option<Place>>,
     /// What has been written and not gone yet.
     text: RefCell<Vec<u8>>,
     has_text: Cell<bool>,
@@ -56,14 +88,16 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// An answer for which the turn has come. Called on the runtime.
+    /// An answer to somebody at `address` for which the turn has come. Called on the runtime.
     pub(super) fn new(
         long_answers: LongAnswers,
+        address: IpAddr,
         turn: OwnedSemaphorePermit,
         start: oneshot::Sender<Pieces>,
     ) -> Answer {
         Answer {
             long_answers,
+            address,
             runtime: Handle::current(),
             turn: Cell::new(Some(turn)),
             place: Cell::new(None),
@@ -121,7 +155,7 @@ impl Output for Answer {
         if pieces.is_none() {
             self.admit()?;
             let (sender, receiver) = mpsc::channel(PIECES_MAX);
-            let body = Pieces { whole: None, receiver: Some(receiver), place: self.place.take() };
+            let body = Pieces::coming(receiver, self.place.take());
             let start = self.start.take().expect("an answer begins once");
             start.send(body).map_err(|_| nobody_reads())?;
             *pieces = Some(sender);
@@ -147,7 +181,13 @@ impl Output for Answer {
         let _waits = waits.map_err(|_| busy())?;
         // Short answers are not to wait until long ones are read.
         drop(self.turn.take());
-        let place = Arc::clone(&self.long_answers.places).acquire_owned();
+        let (of_all, of_address) =
+            (Arc::clone(&self.long_answers.places), self.long_answers.of(self.address));
+        let place = async {
+            let of_address = of_address.acquire_owned().await?;
+            let of_all = of_all.acquire_owned().await?;
+            Ok::<_, AcquireError>(Place { _of_all: of_all, _of_address: of_address })
+        };
         let place = async { tokio::time::timeout(TURN_TIMEOUT, place).await };
         let place = self.runtime.block_on(place).ok().and_then(Result::ok).ok_or_else(busy)?;
         self.place.set(Some(place));
@@ -162,16 +202,22 @@ fn nobody_reads() -> Failure {
 /// The body of an answer.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    whole: Option<Bytes>,
+    whole: Bytes,
     receiver: Option<mpsc::Receiver<io::Result<Bytes>>>,
-    /// Kept until the last byte is on its way.
-    #[expect(dead_code, reason = "given back when the body is dropped")]
-    place: Option<OwnedSemaphorePermit>,
+    /// Kept until the last bytes are on their way.
+    place: Option<Place>,
+    /// When it is cut off; only where it has a place that others wait for.
+    until: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pieces {
-    fn whole(text: Vec<u8>, place: Option<OwnedSemaphorePermit>) -> Pieces {
-        Pieces { whole: Some(Bytes::from(text)), receiver: None, place }
+    fn whole(text: Vec<u8>, place: Option<Place>) -> Pieces {
+        let until = place.is_some().then(|| Box::pin(sleep(LONG_ANSWER_TIMEOUT)));
+        Pieces { whole: Bytes::from(text), receiver: None, place, until }
+    }
+
+    fn coming(receiver: mpsc::Receiver<io::Result<Bytes>>, place: Option<Place>) -> Pieces {
+        Pieces { receiver: Some(receiver), ..Pieces::whole(Vec::new(), place) }
     }
 }
 
@@ -183,8 +229,17 @@ impl Body for Pieces {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if let Some(whole) = self.whole.take() {
-            return Poll::Ready(Some(Ok(Frame::data(whole))));
+        if let Some(until) = &mut self.until
+            && until.as_mut().poll(context).is_ready()
+        {
+            // The client sees that it is not whole.
+            (self.whole, self.receiver, self.place, self.until) = (Bytes::new(), None, None, None);
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        }
+        if !self.whole.is_empty() {
+            // Not all at once: the place is kept until nearly all has gone.
+            let length = self.whole.len().min(SHORT_BYTES_MAX);
+            return Poll::Ready(Some(Ok(Frame::data(self.whole.split_to(length)))));
         }
         match &mut self.receiver {
             None => Poll::Ready(None),
@@ -195,14 +250,13 @@ impl Body for Pieces {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.whole.is_none() && self.receiver.is_none()
+        self.whole.is_empty() && self.receiver.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.whole, &self.receiver) {
-            (Some(whole), _) => SizeHint::with_exact(whole.len() as u64),
-            (None, None) => SizeHint::with_exact(0),
-            (None, Some(_)) => SizeHint::default(),
+        match &self.receiver {
+            None => SizeHint::with_exact(self.whole.len() as u64),
+            Some(_) => SizeHint::default(),
         }
     }
 }
@@ -214,14 +268,16 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Lets `make` make an answer on a thread that blocks, and hands over its pieces once there are any.
+    /// Lets `make` make an answer to 10.0.0.`last` on a thread that blocks, and hands over its pieces once there are any.
     async fn made(
         long_answers: &LongAnswers,
+        last: u8,
         make: impl FnOnce(&Answer) -> Reply + Send + 'static,
     ) -> (tokio::task::JoinHandle<(Reply, Option<Pieces>)>, oneshot::Receiver<Pieces>) {
         let turn = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         let (start, started) = oneshot::channel();
-        let answer = Answer::new(long_answers.clone(), turn, start);
+        let address = IpAddr::from([10, 0, 0, last]);
+        let answer = Answer::new(long_answers.clone(), address, turn, start);
         let making = tokio::task::spawn_blocking(move || {
             let reply = make(&answer);
             answer.end(reply)
@@ -236,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn short_answers_come_as_a_whole() {
         let long_answers = LongAnswers::default();
-        let (making, started) = made(&long_answers, |answer| {
+        let (making, started) = made(&long_answers, 1, |answer| {
             answer.write(b"[1".to_vec()).unwrap();
             answer.write(b",2]".to_vec()).unwrap();
             Reply::empty(200)
@@ -248,16 +304,16 @@ mod tests {
         assert_eq!((reply.status, body.size_hint().exact()), (200, Some(5)));
         assert_eq!(bytes(body).await.unwrap(), "[1,2]");
         // One without a body has none, and a value becomes text.
-        let (making, _) = made(&long_answers, |_| Reply::done()).await;
+        let (making, _) = made(&long_answers, 1, |_| Reply::done()).await;
         assert!(making.await.unwrap().1.is_none());
-        let (making, _) = made(&long_answers, |_| Reply::json(json!({"a": 1}))).await;
+        let (making, _) = made(&long_answers, 1, |_| Reply::json(json!({"a": 1}))).await;
         assert_eq!(bytes(making.await.unwrap().1.unwrap()).await.unwrap(), "{\"a\":1}");
     }
 
     #[tokio::test]
     async fn long_answers_come_in_pieces_while_they_are_made() {
         let long_answers = LongAnswers::default();
-        let (making, started) = made(&long_answers, |answer| {
+        let (making, started) = made(&long_answers, 1, |answer| {
             (0..10).for_each(|_| answer.write(vec![b'x'; MIB]).unwrap());
             answer.write(b"end".to_vec()).unwrap();
             Reply::empty(200)
@@ -276,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_fails_on_the_way_is_not_taken_for_whole() {
-        let (making, started) = made(&LongAnswers::default(), |answer| {
+        let (making, started) = made(&LongAnswers::default(), 1, |answer| {
             (0..3).for_each(|_| answer.write(vec![b'x'; MIB]).unwrap());
             Failure::unavailable("a shard does not answer").into_reply()
         })
@@ -287,7 +343,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_nobody_reads_ends() {
-        let (making, started) = made(&LongAnswers::default(), |answer| {
+        let (making, started) = made(&LongAnswers::default(), 1, |answer| {
             let written = (0..10).try_for_each(|_| answer.write(vec![b'x'; MIB]));
             written.unwrap_err().into_reply()
         })
@@ -296,37 +352,60 @@ mod tests {
         assert_eq!(making.await.unwrap().0.status, 503);
     }
 
-    #[tokio::test]
-    async fn long_answers_are_few_at_a_time() {
-        let long_answers = LongAnswers::default();
-        let long = |answer: &Answer| {
-            answer.admit().unwrap();
-            answer.write_whole(vec![b'x'; 2 * MIB]);
-            Reply::empty(200)
-        };
-        let mut held = Vec::new();
-        for _ in 0..LONG_ANSWERS_MAX {
-            let (making, _) = made(&long_answers, long).await;
-            held.push(making.await.unwrap().1.unwrap());
+    fn long(answer: &Answer) -> Reply {
+        match answer.admit() {
+            Ok(()) => {
+                answer.write_whole(vec![b'x'; 2 * MIB]);
+                Reply::empty(200)
+            }
+            Err(failure) => failure.into_reply(),
         }
-        // A further one waits for a place; it gets that of one that is sent.
-        let (waiting, _) = made(&long_answers, long).await;
+    }
+
+    async fn until_waiting(long_answers: &LongAnswers) {
         while long_answers.waiting.available_permits() == LONG_ANSWERS_WAITING_MAX {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn long_answers_are_few_at_a_time() {
+        let long_answers = LongAnswers::default();
+        let mut held = Vec::new();
+        for at in 0..LONG_ANSWERS_MAX {
+            let (making, _) = made(&long_answers, at as u8, long).await;
+            held.push(making.await.unwrap().1.unwrap());
+        }
+        // A further one waits for a place; it gets that of one that is sent.
+        let (waiting, _) = made(&long_answers, 100, long).await;
+        until_waiting(&long_answers).await;
         assert!(!waiting.is_finished());
         held.pop();
         let body = waiting.await.unwrap().1.unwrap();
         assert_eq!(bytes(body).await.unwrap().len(), 2 * MIB);
-        // Where too many wait already it is refused at once.
+        // Where too many wait already it is refused at once, though a place is free.
         let all = long_answers.waiting.clone().acquire_many_owned(LONG_ANSWERS_WAITING_MAX as u32);
         let _all = all.await.unwrap();
-        let (refused, _) = made(&long_answers, |answer| match answer.admit() {
-            Ok(()) => Reply::empty(200),
-            Err(failure) => failure.into_reply(),
-        })
-        .await;
-        // One place is free again, and it would have got it: who waits is counted first.
+        let (refused, _) = made(&long_answers, 101, long).await;
         assert_eq!(refused.await.unwrap().0.status, 503);
+    }
+
+    #[tokio::test]
+    async fn one_address_leaves_places_to_others() {
+        let long_answers = LongAnswers::default();
+        let mut held = Vec::new();
+        for _ in 0..LONG_ANSWERS_OF_ADDRESS_MAX {
+            let (making, _) = made(&long_answers, 1, long).await;
+            held.push(making.await.unwrap().1.unwrap());
+        }
+        let (waiting, _) = made(&long_answers, 1, long).await;
+        until_waiting(&long_answers).await;
+        let (other, _) = made(&long_answers, 2, long).await;
+        assert_eq!(bytes(other.await.unwrap().1.unwrap()).await.unwrap().len(), 2 * MIB);
+        assert!(!waiting.is_finished());
+        held.clear();
+        waiting.await.unwrap().1.unwrap();
+        drop(long_answers.of(IpAddr::from([10, 0, 0, 9])));
+        assert_eq!(long_answers.of_address.lock().unwrap().len(), 1);
     }
 }

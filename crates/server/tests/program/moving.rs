@@ -317,3 +317,55 @@ fn moves_are_stopped_and_only_so_many_run() {
     }
     assert_eq!(user.get("/lepus/moves").as_array().unwrap().len(), 64);
 }
+
+#[test]
+fn what_a_move_leaves_does_not_count_as_delivered() {
+    let (_scratch, program) = started("move-limit");
+    let user = User::guest(&program);
+    let arguments = json!({"x-queue-type": "quorum", "x-delivery-limit": 0});
+    user.put("/queues/%2F/limited", json!({"durable": true, "arguments": arguments}));
+    let arguments = json!({"x-max-length": 5, "x-overflow": "reject-publish"});
+    user.put("/queues/%2F/full", json!({"durable": true, "arguments": arguments}));
+    fill(&program, "", "limited", 100);
+    for moved in [5, 0, 0] {
+        let path = begin(&user, &json!({"vhost": "/", "from": "limited", "to": "full"}));
+        let row = outcome(&user, &path);
+        assert_eq!((&row["state"], &row["moved"]), (&json!("stopped"), &json!(moved)), "{row}");
+        while user.messages("limited") != 95 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Many small messages, then some of which a few fill a slice: what comes that a move has no room for goes back and comes
+/// again.
+#[test]
+fn messages_that_become_large_are_moved_in_their_order() {
+    let (_scratch, program) = started("move-large");
+    let user = User::guest(&program);
+    user.put("/queues/%2F/from", json!({"durable": true}));
+    user.put("/queues/%2F/to", json!({"durable": true}));
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    let sizes: Vec<usize> = (0..300).chain((0..12).map(|at| (700 << 10) + at)).collect();
+    let mut left = sizes.len() as u64;
+    for size in &sizes {
+        session.publish_persistent(1, "from", &vec![b'x'; *size]);
+        session.flush();
+    }
+    let mut last = 0;
+    while left > 0 {
+        let Seen::Ack { tag, multiple } = session.see() else { panic!("a confirm was expected") };
+        left -= if multiple { tag - last } else { 1 };
+        last = tag;
+    }
+    let path = begin(&user, &json!({"vhost": "/", "from": "from", "to": "to"}));
+    let row = outcome(&user, &path);
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(312)), "{row}");
+    let mut found = Vec::new();
+    while found.len() < sizes.len() {
+        found.extend(rows(&user, "to", "ack_requeue_false"));
+    }
+    let found: Vec<u64> = found.iter().map(|row| row["payload_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(found, sizes.iter().map(|size| *size as u64).collect::<Vec<_>>());
+}

@@ -87,6 +87,10 @@ struct Line<'a> {
     is_blocked: bool,
     /// Bytes of the largest message so far; 0 before the first.
     largest: usize,
+    /// How many messages may be asked for at once: more, the longer none has been large.
+    asked_max: u64,
+    /// Messages that came and were too much: they are unacknowledged, and not kept here.
+    surplus: u64,
 }
 
 /// Whether nothing came in the time that a read or write waits.
@@ -144,7 +148,7 @@ impl<'a> Course<'a> {
             }
             let (sent, reason) = self.address(&taken);
             if !sent.is_empty() {
-                match line.pass_on(&taken, &sent) {
+                match line.pass_on(taken, &sent) {
                     Ok(()) => {
                         let count = sent.len() as u64;
                         (moved, left) = (moved + count, left.map(|left| left - count));
@@ -277,7 +281,14 @@ impl<'a> Line<'a> {
         let (account, vhost) = (course.account, course.order.vhost.as_str());
         let client = connect(course.broker, account, vhost, "move", &[WHOLE_TRANSACTIONS]);
         let client = client.map_err(text)?;
-        let mut line = Line { client, stop: course.stop, is_blocked: false, largest: 0 };
+        let mut line = Line {
+            client,
+            stop: course.stop,
+            is_blocked: false,
+            largest: 0,
+            asked_max: 1,
+            surplus: 0,
+        };
         line.client.stream().set_write_timeout(Some(LOOK)).map_err(text)?;
         line.client.open_channel(CHANNEL).map_err(text)?;
         // Who has no transaction yet goes to the home of the queue that it names first.
@@ -296,10 +307,23 @@ impl<'a> Line<'a> {
         Ok(line)
     }
 
+    /// Has the broker take back what came and was too much, if anything did.
+    fn give_back(&mut self) -> Result<(), Trouble> {
+        if std::mem::take(&mut self.surplus) == 0 {
+            return Ok(());
+        }
+        self.client.send(CHANNEL, basic::Recover { requeue: true });
+        self.wait(|event| match event {
+            ClientEvent::Method { method: Method::BasicRecoverOk(_), .. } => Some(()),
+            _ => None,
+        })
+    }
+
     /// Opens the channel anew that the broker has closed. What was taken is in its queue again before anything is taken.
     fn open_again(&mut self) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         self.client.stream().set_read_timeout(Some(PATIENCE)).map_err(text)?;
+        self.surplus = 0;
         self.client.send(CHANNEL, channel::CloseOk {});
         self.client.open_channel(CHANNEL).map_err(text)?;
         self.begin()
@@ -371,7 +395,8 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Takes messages, at most so many, and of not much more than [`SLICE_BYTES`]. `tell` hears how many there were in
+    /// Takes messages, at most so many, and of not much more than [`SLICE_BYTES`], or one. What came beyond that is not
+    /// kept: [`Line::give_back`] is for it. `tell` hears how many there were in
     /// the queue.
     fn take(
         &mut self,
@@ -386,17 +411,17 @@ impl<'a> Line<'a> {
             let asked = match self.largest {
                 // Nobody knows how large they are.
                 0 => left.min(1),
-                _ if taken.is_empty() => left.min((room as u64).clamp(1, ASKED_MAX)),
-                _ => left.min(room as u64).min(ASKED_MAX),
+                _ if taken.is_empty() => left.min((room as u64).clamp(1, self.asked_max)),
+                _ => left.min(room as u64).min(self.asked_max),
             };
-            if asked == 0 {
+            if asked == 0 || self.surplus > 0 {
                 return Ok(taken);
             }
             for _ in 0..asked {
                 self.client.send(CHANNEL, basic::Get { queue, no_ack: false });
             }
             let mut answers = 0;
-            let (mut is_empty, mut largest) = (false, self.largest);
+            let (mut is_empty, mut largest, mut surplus) = (false, self.largest, 0);
             self.wait(|event| {
                 match event {
                     ClientEvent::Method { method: Method::BasicGetEmpty(_), .. } => is_empty = true,
@@ -410,15 +435,20 @@ impl<'a> Line<'a> {
                             tell(u64::from(ok.message_count) + 1);
                         }
                         let size = properties.len() + body.len() + ok.routing_key.len();
-                        bytes += size;
                         largest = largest.max(size);
-                        taken.push(Taken {
-                            tag: ok.delivery_tag,
-                            exchange: ok.exchange.to_owned(),
-                            routing_key: ok.routing_key.to_owned(),
-                            properties: properties.to_vec(),
-                            body: body.to_vec(),
-                        });
+                        // Behind one that is not kept none is: they go in their order.
+                        if surplus > 0 || (!taken.is_empty() && bytes + size > SLICE_BYTES) {
+                            surplus += 1;
+                        } else {
+                            bytes += size;
+                            taken.push(Taken {
+                                tag: ok.delivery_tag,
+                                exchange: ok.exchange.to_owned(),
+                                routing_key: ok.routing_key.to_owned(),
+                                properties: properties.to_vec(),
+                                body: body.to_vec(),
+                            });
+                        }
                     }
                     _ => return None,
                 }
@@ -426,6 +456,8 @@ impl<'a> Line<'a> {
                 (answers == asked).then_some(())
             })?;
             self.largest = largest.max(1);
+            self.surplus = surplus;
+            self.asked_max = if surplus > 0 { 1 } else { (self.asked_max * 2).min(ASKED_MAX) };
             if is_empty {
                 return Ok(taken);
             }
@@ -433,18 +465,24 @@ impl<'a> Line<'a> {
     }
 
     /// Publishes messages and acknowledges them where they were taken, in one transaction.
-    fn pass_on(&mut self, taken: &[Taken], sent: &[Sent]) -> Result<(), Trouble> {
+    fn pass_on(&mut self, taken: Vec<Taken>, sent: &[Sent]) -> Result<(), Trouble> {
         let frame_max = self.client.frame_max();
-        for (message, sent) in taken.iter().zip(sent) {
+        for (message, sent) in taken.into_iter().zip(sent) {
             let Sent { exchange, routing_key, properties } = sent;
             let (out, body) = (self.client.output(), &message.body);
             encode_publish(out, CHANNEL, frame_max, exchange, routing_key, true, properties, body);
             self.client.send(CHANNEL, basic::Ack { delivery_tag: message.tag, multiple: false });
+            if self.client.output().len() > SLICE_BYTES {
+                // A long one is not kept three times.
+                drop(message);
+                self.send()?;
+            }
         }
         self.client.send(CHANNEL, tx::Commit {});
         self.wait(|event| match event {
             ClientEvent::Method { method: Method::TxCommitOk(_), .. } => Some(()),
             _ => None,
-        })
+        })?;
+        self.give_back()
     }
 }

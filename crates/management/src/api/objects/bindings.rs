@@ -94,6 +94,12 @@ impl Item {
 }
 
 fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
+    let count = {
+        let directory = context.directory();
+        directory.binding_count() + directory.object_count()
+    };
+    // They are copied, also for a page: few may do so at a time.
+    context.admit(count)?;
     let items = {
         let directory = context.directory();
         let mut items = Vec::new();

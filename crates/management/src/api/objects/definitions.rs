@@ -55,9 +55,6 @@ fn parameters_of(directory: &Directory, vhost: &VhostInfo, names_vhost: bool) ->
     rows.filter(|row| row["component"] != LIMITS).map(|row| in_file(row, names_vhost)).collect()
 }
 
-/// Objects from which on a file is a long answer.
-const SHORT_OBJECTS_MAX: usize = 4096;
-
 #[derive(Serialize)]
 struct ExchangeItem<'a> {
     name: &'a str,
@@ -194,16 +191,17 @@ fn admit(context: &Context<'_>) -> Result<(), Failure> {
         let directory = context.directory();
         directory.object_count() + directory.binding_count()
     };
-    match context.output {
-        Some(output) if objects > SHORT_OBJECTS_MAX => output.admit(),
-        _ => Ok(()),
-    }
+    context.admit(objects)
 }
 
-/// The tag of what the directory is now; the answer if the caller has it already.
+/// The tag of what the directory is now; the answer if the caller has it already, or wants no body.
 fn unchanged(context: &Context<'_>, tag: &str) -> Option<Reply> {
-    let is_known = context.request.known_tag.as_deref() == Some(tag);
-    is_known.then(|| Reply::empty(304).with("etag", tag.to_owned()))
+    let status = match context.request.known_tag.as_deref() == Some(tag) {
+        true => 304,
+        false if context.request.method == "HEAD" => 200,
+        false => return None,
+    };
+    Some(Reply::empty(status).with("etag", tag.to_owned()))
 }
 
 /// `GET /definitions`

@@ -39,6 +39,12 @@ pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
 /// `DELETE /lepus/moves/{m}`
 pub(crate) fn stop(context: &Context<'_>) -> Result<Reply, Failure> {
     let seen = visible(context)?;
+    let all = rows(context)?;
+    let of_others =
+        |row: &Value| row["id"] == context.name(0) && row["user"] != context.login.name();
+    if !context.login.is_administrator() && all.iter().any(of_others) {
+        return Err(Failure::not_authorised("User not authorised to access object"));
+    }
     match context.api.moves.stop(context.name(0), |vhost| seen.iter().any(|name| name == vhost)) {
         true => Ok(Reply::done()),
         false => Err(Failure::not_found()),

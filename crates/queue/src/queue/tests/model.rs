@@ -13,6 +13,7 @@ struct Waiting {
     bytes: u64,
     priority: u8,
     count: u32,
+    was_out: bool,
 }
 
 #[derive(Default)]
@@ -74,8 +75,8 @@ impl Model {
         }
     }
     fn deliver(&mut self, name: u32, message: Waiting) {
-        let (seq, count) = (message.seq, message.count);
-        self.log.push(Event::Delivered(name, seq, count > 0, count));
+        let (seq, count, was_out) = (message.seq, message.count, message.was_out);
+        self.log.push(Event::Delivered(name, seq, was_out, count));
         let consumer = self.consumer(name).unwrap();
         if !consumer.no_ack {
             consumer.in_flight += 1;
@@ -140,6 +141,7 @@ impl Model {
             bytes,
             priority: priority.min(self.settings.max_priority.unwrap_or(0)),
             count: 0,
+            was_out: false,
         };
         self.next_seq += 1;
         if reject {
@@ -163,13 +165,14 @@ impl Model {
             consumer.in_flight -= 1;
             self.refresh(name);
         }
-        message.count += 1;
+        message.was_out = true;
+        message.count += u32::from(outcome != Outcome::Return);
         let limit = self.settings.delivery_limit.unwrap_or(u32::MAX);
         match outcome {
             Outcome::Ack => self.log.push(Event::Gone(message.seq)),
             Outcome::Reject => self.lose(&message, Reason::Rejected),
             Outcome::Requeue if message.count > limit => self.lose(&message, Reason::DeliveryLimit),
-            Outcome::Requeue => self.insert(message),
+            Outcome::Requeue | Outcome::Return => self.insert(message),
         }
         self.drop_excess();
     }
@@ -244,9 +247,10 @@ impl Pair {
             return;
         }
         let index = rng.below(self.out.len() as u64) as usize;
-        let outcome = match rng.below(5) {
+        let outcome = match rng.below(6) {
             0 | 1 => Outcome::Ack,
             2 => Outcome::Reject,
+            3 => Outcome::Return,
             _ => Outcome::Requeue,
         };
         let (_, slot, seq) = self.out.remove(index);
