@@ -91,9 +91,11 @@ pub fn suspend(listener: &TcpListener) -> io::Result<()> {
 /// When somebody else listens there by now, or the system refuses for another reason.
 pub fn resume(listener: &TcpListener, address: SocketAddr, backlog: u32) -> io::Result<()> {
     let socket = SockRef::from(listener);
-    // A port that the system chose was given back. One that was asked for is held, and is not taken twice.
+    // A port that the system chose was given back, and the address with it: the socket would listen at all of them. One
+    // that was asked for is held, and is not taken twice.
     let _ = socket.bind(&address.into());
-    if listener.local_addr()?.port() != address.port() {
+    let bound = listener.local_addr()?;
+    if (bound.ip(), bound.port()) != (address.ip(), address.port()) {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
@@ -135,6 +137,25 @@ mod tests {
             let peer = TcpStream::connect(address).unwrap();
             let (_, from) = listener.accept().unwrap();
             assert_eq!(from, peer.local_addr().unwrap());
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_suspended_listener_does_not_hear_again_where_another_one_does() {
+        let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+        for _ in 0..2 {
+            let bound = bind(address).unwrap();
+            address = bound.local_addr().unwrap();
+            let listener = bound.listen(4).unwrap();
+            suspend(&listener).unwrap();
+            let other = bind(address).unwrap().listen(4).unwrap();
+            let error = resume(&listener, address, 4).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            drop(other);
+            resume(&listener, address, 4).unwrap();
+            assert_eq!(listener.local_addr().unwrap(), address);
+            assert!(std::net::TcpStream::connect(address).is_ok());
         }
     }
 

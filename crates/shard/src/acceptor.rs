@@ -25,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const REST: Duration = Duration::from_millis(100);
 /// Failures and refusals are told to the log at most this often.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
+/// That a listener cannot hear again is told to the log at most this often.
+const DEAF_NOTICE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides whether connections are accepted; shared with the control threads.
 #[derive(Debug, Default)]
@@ -63,6 +65,10 @@ pub(crate) struct Listening {
     pub(crate) is_suspended: bool,
     /// Connections may wait; known from an edge, until accepting says otherwise.
     pub(crate) ready: bool,
+    /// It could not hear again. Until then that is not tried once more.
+    pub(crate) deaf_until: Instant,
+    /// Until then the log is not told again that it cannot.
+    pub(crate) quiet_until: Instant,
 }
 
 /// The way to the TLS thread.
@@ -84,7 +90,7 @@ pub(crate) struct Acceptor<E> {
     pub(crate) clock: Clock,
     pub(crate) porch: Porch,
     pub(crate) admission: Admission,
-    /// Until then it rests.
+    /// Until then it rests: no listener accepts.
     pub(crate) rest_until: Instant,
     /// Until then it keeps quiet about trouble.
     pub(crate) quiet_until: Instant,
@@ -151,13 +157,13 @@ impl<E> Acceptor<E> {
         Ok(())
     }
 
-    /// Listeners hear nobody while the gate is closed. One that cannot hear again tries once more after a rest.
+    /// Listeners hear nobody while the gate is closed. One that cannot hear again tries once more after a rest of its own;
+    /// the others hear meanwhile.
     fn follow_gate(&mut self) {
         let is_closed = self.gate.is_closed() && !self.gate.is_stopped();
-        for index in 0..self.listeners.len() {
-            let is_resting = self.rest_until > self.clock.instant();
-            let listening = &mut self.listeners[index];
-            if listening.is_suspended == is_closed || (!is_closed && is_resting) {
+        let now = self.clock.instant();
+        for listening in &mut self.listeners {
+            if listening.is_suspended == is_closed {
                 continue;
             }
             if is_closed {
@@ -165,14 +171,24 @@ impl<E> Acceptor<E> {
                 listening.is_suspended = suspend(&listening.listener).is_ok();
                 continue;
             }
+            if listening.deaf_until > now {
+                continue;
+            }
             // Its edge is lost where nobody hears.
             listening.ready = true;
             let Listening { address, backlog, .. } = *listening;
             match resume(&listening.listener, address, backlog) {
-                Ok(()) => listening.is_suspended = false,
+                Ok(()) => {
+                    listening.is_suspended = false;
+                    listening.quiet_until = Instant::default();
+                }
                 Err(error) => {
-                    self.rest_until = self.clock.instant() + REST;
-                    self.tell(Notice::AcceptFailed { address, reason: error.to_string() });
+                    listening.deaf_until = now + REST;
+                    if listening.quiet_until <= now {
+                        listening.quiet_until = now + DEAF_NOTICE_INTERVAL;
+                        let reason = deafness(&error);
+                        self.notices.tell(Notice::AcceptFailed { address, reason });
+                    }
                 }
             }
         }
@@ -180,8 +196,13 @@ impl<E> Acceptor<E> {
 
     fn timeout(&self) -> Option<Duration> {
         let mut due = self.porch.next_timeout();
-        if self.listeners.iter().any(|listening| listening.ready) && !self.gate.is_closed() {
-            due = due.min(self.rest_until);
+        if !self.gate.is_closed() {
+            for listening in self.listeners.iter().filter(|listening| listening.ready) {
+                due = due.min(match listening.is_suspended {
+                    true => listening.deaf_until,
+                    false => self.rest_until,
+                });
+            }
         }
         if self.turned_away.peer.is_some() {
             due = due.min(self.turned_away.quiet_until);
@@ -341,6 +362,15 @@ impl<E> Acceptor<E> {
     }
 }
 
+/// What to tell of a listener that cannot hear again.
+fn deafness(error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => "end what listens there (`ss -ltnp` shows it)",
+        _ => "if that stays so, restart the broker",
+    };
+    format!("nobody can connect here: listening again fails, and is tried on: {error}; {advice}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,6 +414,8 @@ mod tests {
                 backlog: 64,
                 is_suspended: false,
                 ready: true,
+                deaf_until: Instant::default(),
+                quiet_until: Instant::default(),
             }],
             distributor: Arc::new(Distributor::new(vec![post], census, 1_000)),
             greeter: Some(ToGreeter { sender, alarm, fresh: false }),
@@ -472,6 +504,53 @@ mod tests {
         bind(&socket, &SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
         connect(&socket, &to).unwrap();
         socket.into()
+    }
+
+    /// Another program takes the port of one while nobody is heard.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_listener_whose_port_is_taken_keeps_no_other_from_hearing_again() {
+        let mut acceptor = entrance(false).acceptor;
+        acceptor.listeners.extend(entrance(false).acceptor.listeners);
+        let (told, reader) = notices(|_| false);
+        acceptor.notices = told;
+        acceptor.register().unwrap();
+        let addresses: Vec<SocketAddr> =
+            acceptor.listeners.iter().map(|listening| listening.address).collect();
+        let hears = |acceptor: &Acceptor<()>| {
+            let listeners = acceptor.listeners.iter();
+            listeners.map(|listening| !listening.is_suspended).collect::<Vec<_>>()
+        };
+        acceptor.gate.set_closed(true);
+        acceptor.follow_gate();
+        assert_eq!(hears(&acceptor), [false, false]);
+        let other = TcpListener::bind(addresses[0]).unwrap();
+        acceptor.gate.set_closed(false);
+        acceptor.follow_gate();
+        assert_eq!(hears(&acceptor), [false, true]);
+        assert!(acceptor.rest_until <= acceptor.clock.instant(), "the other one accepts");
+        // That is told once, with where, and tried on.
+        let mut ready = Vec::new();
+        acceptor.listeners[1].ready = false;
+        let until = acceptor.listeners[0].deaf_until;
+        while acceptor.listeners[0].deaf_until == until {
+            acceptor.poller.poll(acceptor.timeout(), &mut ready).unwrap();
+            acceptor.follow_gate();
+        }
+        let failures: Vec<SocketAddr> = reader
+            .try_iter()
+            .map(|notice| match notice {
+                Notice::AcceptFailed { address, reason } if reason.contains("ss -ltnp") => address,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(failures, addresses[..1]);
+        drop(other);
+        while hears(&acceptor) != [true, true] {
+            acceptor.poller.poll(acceptor.timeout(), &mut ready).unwrap();
+            acceptor.follow_gate();
+        }
+        assert!(std::net::TcpStream::connect(addresses[0]).is_ok());
     }
 
     #[test]

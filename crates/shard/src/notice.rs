@@ -37,7 +37,8 @@ pub enum Notice<E> {
         /// What was tried and what the system said.
         failure: Failure,
     },
-    /// Accepting fails (no file descriptors left, for one) and is tried again soon.
+    /// Accepting fails (no file descriptors left, for one), or listening again after it was suspended does (another
+    /// program took the port), and is tried again soon.
     AcceptFailed {
         /// The listener.
         address: SocketAddr,

@@ -280,7 +280,16 @@ impl Entrance {
             let listener =
                 bound.listen(backlog).map_err(|error| StartError::Listen { address, error })?;
             let is_tls = transport == Transport::Tls;
-            Ok(Listening { listener, address, is_tls, backlog, is_suspended: false, ready: true })
+            Ok(Listening {
+                listener,
+                address,
+                is_tls,
+                backlog,
+                is_suspended: false,
+                ready: true,
+                deaf_until: Instant::default(),
+                quiet_until: Instant::default(),
+            })
         };
         listeners.into_iter().map(listen).collect()
     }
