@@ -301,6 +301,18 @@ fn is_death(entry: ValueRef<'_>, queue: &str, reason: &str) -> bool {
     is("queue", queue) && is("reason", reason)
 }
 
+/// Whether the headers tell of a death of what was published to this exchange, whoever wrote that: one that is taken and
+/// published again has lost the mark of a genuine history.
+#[must_use]
+pub fn tells_of_death(properties: &[u8], exchange: &str) -> bool {
+    let headers = PropertiesRef(properties).headers().unwrap_or_default();
+    let Some(ValueRef::Array(deaths)) = headers.get("x-death") else { return false };
+    deaths
+        .iter()
+        .filter_map(|death| death.as_table()?.get("exchange")?.as_text())
+        .any(|name| name == exchange)
+}
+
 /// Where a message that just died may not go: it would go round for ever, no client being asked.
 #[derive(Debug, Default)]
 pub struct Cycles<'a> {

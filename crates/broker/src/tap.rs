@@ -9,6 +9,7 @@ use crate::connections::connection_name;
 use crate::mail::Mail;
 use crate::message::MessageView;
 use crate::outbox::Outbox;
+use crate::properties::tells_of_death;
 use crate::queue::Delivery;
 use crate::trace::{Occasion, Party, TRACE_EXCHANGE, Tracing};
 
@@ -49,7 +50,7 @@ fn tap(
     out: &mut Outbox,
 ) {
     let vhost = connection.vhost;
-    if !tracing.is_traced(vhost) || is_same(view.exchange, TRACE_EXCHANGE.as_bytes()) {
+    if !tracing.is_traced(vhost) || is_copy(view) {
         return;
     }
     let party = Party {
@@ -62,4 +63,10 @@ fn tap(
     if let Some(tapped) = tracing.tap(party, occasion, view) {
         out.own.push(Mail::Tapped(tapped));
     }
+}
+
+/// Whether a message is a copy itself, or was one before it died.
+fn is_copy(view: &MessageView<'_>) -> bool {
+    is_same(view.exchange, TRACE_EXCHANGE.as_bytes())
+        || tells_of_death(view.properties, TRACE_EXCHANGE)
 }

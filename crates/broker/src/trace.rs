@@ -1,7 +1,8 @@
 //! Copies of messages for those who trace a virtual host: of what is published there, and of what is delivered.
 //!
 //! A copy is made where the publisher's or consumer's connection is, and published to the exchange
-//! [`TRACE_EXCHANGE`] behind what it is of. Copies themselves are not traced, whatever becomes of them.
+//! [`TRACE_EXCHANGE`] behind what it is of. Copies themselves are not traced: neither where they are delivered,
+//! nor once they have died, as their header `x-death` tells, nor where such a one is published again.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

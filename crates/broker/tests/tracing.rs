@@ -325,6 +325,45 @@ fn copies_of_deliveries_come_to_an_end_in_the_queue_that_they_are_of() {
     });
 }
 
+/// A queue of copies that is full passes them on to others, where they are consumed, or taken and published again.
+#[test]
+fn copies_that_have_died_are_not_copied_again() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let full = Table::new().with("x-max-length", 1i32);
+        near.declare_with("trace", full.with("x-dead-letter-exchange", "amq.fanout"));
+        near.bind("trace", TRACE, "#");
+        for queue in ["dead", "second"] {
+            near.declare_with(queue, Table::new().with("x-dead-letter-exchange", "amq.direct"));
+        }
+        near.bind("dead", "amq.fanout", "");
+        near.bind("second", "amq.direct", "publish.");
+        trace(&stage.world, "/", true);
+        far.publish_all("nowhere", ["1", "2", "3"]);
+        stage.world.settle();
+        assert_eq!(near.get("dead").map(|first| reject(&near, &first)), Some("1".to_owned()));
+        let died = near.get_no_ack("second").expect("it died twice");
+        far.publish_with("", "nowhere", &died.properties, "again");
+        let last = near.get_no_ack("dead").expect("another one");
+        assert_eq!((last.text().as_str(), near.get_no_ack("dead")), ("2", None));
+        // Another exchange's dead are copied as ever: where they are published and delivered.
+        near.declare_with("q", Table::new().with("x-dead-letter-exchange", "amq.direct"));
+        near.bind("second", "amq.direct", "q");
+        far.publish("", "q", "x");
+        let taken = near.get("q").expect("it is there");
+        near.reject(taken.tag, false);
+        assert_eq!(near.get_no_ack("second").map(|dead| dead.text()), Some("x".to_owned()));
+        stage.world.settle();
+        assert_eq!(keys(&drain(&near, "trace")), ["deliver.second"]);
+    });
+}
+
+/// The text of a message, which is rejected.
+fn reject(channel: &Channel, message: &Message) -> String {
+    channel.reject(message.tag, false);
+    message.text()
+}
+
 #[test]
 fn a_message_to_very_many_queues_is_copied_once_with_as_many_names_as_fit() {
     let world = World::new(2);
