@@ -22,9 +22,13 @@ use crate::properties::{for_client, further_keys};
 
 /// Bytes of copies that wait for their turn at most, unless it is one alone.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Bytes of names in one list of a copy's headers, and of the message's own headers among them: all of it has to fit
-/// into one frame.
-const LISTED_BYTES_MAX: usize = 32 << 10;
+/// Bytes of the frame with a copy's properties at most, and of the largest frame that the broker offers if that is
+/// less: they have to fit into one.
+const FRAME_BYTES_MAX: usize = 64 << 10;
+/// Of these, what is kept for the frame's own bytes and for headers that come later, as a death's.
+const RESERVED_BYTES: usize = 1 << 10;
+/// What stands before the bytes of a text, a list or a table: its kind and its length.
+const VALUE_HEAD_BYTES: usize = 5;
 /// Time between two lines in the log about copies that are lost.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -165,22 +169,19 @@ impl Tapped {
         matches!(self.occasion, Occasion::Delivery { .. })
     }
 
-    /// The copy, as this node publishes it; `None` where the queue is gone that it came from.
-    pub(crate) fn copy(&self, directory: &Directory, node: &str) -> Option<Copy<'_>> {
+    /// The copy, as this node publishes it; `None` where the queue is gone that it came from. Its headers fit into a
+    /// frame of so many bytes, 0 for no limit: of lists and of the message's own headers there is as much as has room.
+    pub(crate) fn copy(
+        &self,
+        directory: &Directory,
+        node: &str,
+        frame_max: u32,
+    ) -> Option<Copy<'_>> {
         let view = MessageView::unpack(&self.packed);
-        let mut headers = Vec::new();
+        let (mut headers, mut tail) = (Vec::new(), Vec::new());
         let mut fields = FieldWriter::new(&mut headers);
         fields.field("exchange_name", ValueRef::LongString(view.exchange));
-        let further = further_keys(view.properties);
-        let keys = core::iter::once(view.routing_key).chain(further.iter().map(String::as_bytes));
-        list(&mut fields, "routing_keys", keys);
-        let count = match self.occasion {
-            Occasion::Publish { .. } => 0,
-            Occasion::Delivery { count, .. } => count,
-        };
-        let shown = for_client(view.properties, count);
-        let properties = properties_table(shown.as_deref().unwrap_or(view.properties));
-        fields.field("properties", ValueRef::Table(TableRef::trusted(&properties)));
+        let mut fields = FieldWriter::new(&mut tail);
         fields.text("node", node);
         if let Occasion::Delivery { redelivered, .. } = self.occasion {
             fields.field("redelivered", ValueRef::I32(redelivered.into()));
@@ -189,11 +190,34 @@ impl Tapped {
         fields.text("connection", &self.party.name);
         fields.field("channel", ValueRef::I32((self.party.channel as u16).into()));
         fields.text("user", &self.party.user);
+        let frame_bytes_max = match frame_max as usize {
+            0 => FRAME_BYTES_MAX,
+            offered => offered.min(FRAME_BYTES_MAX),
+        };
+        // Keys may take a third of what is left for lists, and properties two thirds of what is left by these.
+        let bytes_max = frame_bytes_max.saturating_sub(RESERVED_BYTES + tail.len());
+        let further = further_keys(view.properties);
+        let keys = core::iter::once(view.routing_key).chain(further.iter().map(String::as_bytes));
+        let room = bytes_max.saturating_sub(headers.len()) / 3;
+        list(&mut headers, room, "routing_keys", keys);
+        let count = match self.occasion {
+            Occasion::Publish { .. } => 0,
+            Occasion::Delivery { count, .. } => count,
+        };
+        let shown = for_client(view.properties, count);
+        let room = bytes_max.saturating_sub(headers.len()) / 3 * 2;
+        let told = shown.as_deref().unwrap_or(view.properties);
+        let properties = properties_table(told, room.saturating_sub(field_bytes("properties")));
+        let mut fields = FieldWriter::new(&mut headers);
+        fields.field("properties", ValueRef::Table(TableRef::trusted(&properties)));
+        let room = bytes_max.saturating_sub(headers.len());
+        headers.extend(tail);
         let name_of = |queue: QueueId| directory.queue_by_id(directory.id_now(queue));
         let mut routing_key = match &self.occasion {
             Occasion::Publish { queues } => {
                 let names = queues.iter().filter_map(|&queue| name_of(queue));
-                list(&mut fields, "routed_queues", names.map(|info| info.name().as_bytes()));
+                let names = names.map(|info| info.name().as_bytes());
+                list(&mut headers, room, "routed_queues", names);
                 format!("publish.{}", String::from_utf8_lossy(view.exchange))
             }
             Occasion::Delivery { queue, .. } => format!("deliver.{}", name_of(*queue)?.name()),
@@ -208,20 +232,35 @@ impl Tapped {
     }
 }
 
-/// A field with a list of names, as many of them as there is room for.
-fn list<'a>(fields: &mut FieldWriter<'_>, name: &str, names: impl Iterator<Item = &'a [u8]>) {
-    let mut room = LISTED_BYTES_MAX;
-    fields.array(name, |list| {
+/// What a field takes beside its value: its name, and the value's kind and length.
+fn field_bytes(name: &str) -> usize {
+    1 + name.len() + VALUE_HEAD_BYTES
+}
+
+/// Adds a field with a list of names, as many of them as there is room for.
+fn list<'a>(headers: &mut Vec<u8>, room: usize, name: &str, names: impl Iterator<Item = &'a [u8]>) {
+    let mut room = room.saturating_sub(field_bytes(name));
+    FieldWriter::new(headers).array(name, |list| {
         for name in names {
-            let Some(left) = room.checked_sub(name.len()) else { return };
+            let Some(left) = room.checked_sub(VALUE_HEAD_BYTES + name.len()) else { return };
             room = left;
             list.value(ValueRef::LongString(name));
         }
     });
 }
 
-/// Properties as a table without its length: of each that is there its name and value.
-fn properties_table(properties: &[u8]) -> Vec<u8> {
+/// Adds a field unless there are more bytes than so many then.
+fn add(bytes: &mut Vec<u8>, bytes_max: usize, name: &str, value: ValueRef<'_>) {
+    let before = bytes.len();
+    FieldWriter::new(bytes).field(name, value);
+    if bytes.len() > bytes_max {
+        bytes.truncate(before);
+    }
+}
+
+/// Properties as a table without its length: of each that is there its name and value, and of its headers those that
+/// there is room for.
+fn properties_table(properties: &[u8], bytes_max: usize) -> Vec<u8> {
     const TEXTS: [(&str, Property); 9] = [
         ("content_type", Property::ContentType),
         ("content_encoding", Property::ContentEncoding),
@@ -235,22 +274,16 @@ fn properties_table(properties: &[u8]) -> Vec<u8> {
     ];
     let properties = PropertiesRef(properties);
     let mut bytes = Vec::new();
-    let mut fields = FieldWriter::new(&mut bytes);
     for (name, property) in TEXTS {
         if let Some(text) = properties.field(property) {
-            fields.field(name, ValueRef::LongString(text));
+            add(&mut bytes, bytes_max, name, ValueRef::LongString(text));
         }
-    }
-    if let Some(headers) = properties.headers()
-        && headers.bytes().len() <= LISTED_BYTES_MAX
-    {
-        fields.field("headers", ValueRef::Table(headers));
     }
     let small =
         [("delivery_mode", properties.delivery_mode()), ("priority", properties.priority())];
     for (name, value) in small {
         if let Some(value) = value {
-            fields.field(name, ValueRef::I32(value.into()));
+            add(&mut bytes, bytes_max, name, ValueRef::I32(value.into()));
         }
     }
     if let Some(seconds) = properties.timestamp() {
@@ -258,7 +291,16 @@ fn properties_table(properties: &[u8]) -> Vec<u8> {
             Ok(seconds) => ValueRef::I32(seconds),
             Err(_) => ValueRef::I64(i64::try_from(seconds).unwrap_or(i64::MAX)),
         };
-        fields.field("timestamp", value);
+        add(&mut bytes, bytes_max, "timestamp", value);
+    }
+    if let Some(headers) = properties.headers() {
+        let room = bytes_max.saturating_sub(bytes.len() + field_bytes("headers"));
+        let mut shown = Vec::new();
+        for (name, value) in headers.iter() {
+            add(&mut shown, room, name, value);
+        }
+        let headers = ValueRef::Table(TableRef::trusted(&shown));
+        add(&mut bytes, bytes_max, "headers", headers);
     }
     bytes
 }

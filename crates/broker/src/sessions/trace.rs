@@ -16,7 +16,7 @@ use crate::tap::tap_publish;
 use crate::trace::{TRACE_EXCHANGE, Tapped};
 
 /// Queues that the copy of a publish can tell of: names of more would not fit into its headers.
-const TOLD_QUEUES_MAX: usize = 32 << 10;
+const TOLD_QUEUES_MAX: usize = 11 << 10;
 
 impl SessionSide<'_> {
     /// A message is published that goes the way that was found last.
@@ -41,7 +41,9 @@ impl SessionSide<'_> {
         self.shard.tracing.take(tapped);
         let (vhost, connection) = (tapped.party.vhost, tapped.party.connection);
         let from = ChannelRef { shard: self.shard.id, connection, channel: tapped.party.channel };
-        let Some(copy) = tapped.copy(self.directory, &self.shard.settings.node) else {
+        let settings = &self.shard.settings;
+        let copy = tapped.copy(self.directory, &settings.node, settings.server.frame_max);
+        let Some(copy) = copy else {
             return race!("the queue was deleted before its delivery came");
         };
         let keys = RoutingKeys { first: &copy.routing_key, further: &[] };
