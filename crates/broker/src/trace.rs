@@ -5,7 +5,7 @@
 //! nor once they have died, as their header `x-death` tells, nor where such a one is published again.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use lepus_amqp::properties::{Change as Set, EMPTY, Edit, PropertiesRef, Property
 use lepus_amqp::table::{FieldWriter, TableRef, ValueRef};
 use lepus_base::{ConnectionId, Instant, Now, QueueId, VhostId};
 
-use crate::directory::{Change, Directory};
+use crate::directory::{Applied, Change, Directory};
 pub(crate) use crate::exchange::TRACE_EXCHANGE;
 use crate::message::MessageView;
 use crate::properties::{for_client, further_keys};
@@ -71,7 +71,10 @@ pub(crate) struct Copy<'a> {
 /// Which virtual hosts are traced, and how much waits.
 #[derive(Debug, Default)]
 pub(crate) struct Tracing {
-    vhosts: BTreeSet<VhostId>,
+    /// Those that somebody wants traced; whether the exchange for copies leads anywhere there.
+    vhosts: BTreeMap<VhostId, bool>,
+    /// In how many of them it does.
+    heard: usize,
     /// Bytes of copies that are not published yet.
     waiting_bytes: usize,
     /// Copies that were lost since that was told last.
@@ -80,43 +83,68 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Whether any virtual host is traced.
+    /// Whether messages of any virtual host are copied.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        !self.vhosts.is_empty()
+        self.heard > 0
     }
 
-    /// Whether this one is.
+    /// Whether those of this one are: it is traced, and copies may go somewhere.
     #[inline]
     pub(crate) fn is_traced(&self, vhost: VhostId) -> bool {
-        self.is_on() && self.vhosts.contains(&vhost)
+        self.is_on() && self.vhosts.get(&vhost) == Some(&true)
     }
 
-    /// A change of the directory was applied.
-    pub(crate) fn follow(&mut self, change: &Change) {
+    /// A change of the directory was applied, with what followed from it.
+    pub(crate) fn follow(&mut self, change: &Change, applied: &Applied, directory: &Directory) {
         match change {
             Change::VhostCreated { id, metadata, .. } | Change::VhostDescribed { id, metadata } => {
-                self.set(*id, metadata.tracing);
+                self.set(*id, metadata.tracing, directory);
             }
-            Change::VhostDeleted { id } => self.set(*id, false),
+            Change::VhostDeleted { id } => self.set(*id, false, directory),
+            _ if self.vhosts.is_empty() => {}
+            Change::Bound(binding) | Change::Unbound(binding) => {
+                if &*binding.source == TRACE_EXCHANGE {
+                    self.look(binding.vhost, directory);
+                }
+            }
+            Change::ExchangeDeclared(info) => self.look(info.vhost, directory),
+            Change::ExchangeDeleted { vhost, .. } => self.look(*vhost, directory),
+            Change::Cleared => {
+                let vhosts: Vec<VhostId> = self.vhosts.keys().copied().collect();
+                vhosts.into_iter().for_each(|vhost| self.look(vhost, directory));
+            }
             _ => {}
+        }
+        for info in &applied.queues_deleted {
+            self.look(info.vhost, directory);
         }
     }
 
     /// The directory is another one.
     pub(crate) fn follow_all(&mut self, directory: &Directory) {
-        self.vhosts.clear();
+        (self.vhosts, self.heard) = (BTreeMap::new(), 0);
         for info in directory.accounts().vhosts() {
-            self.set(info.id, info.metadata.tracing);
+            self.set(info.id, info.metadata.tracing, directory);
         }
     }
 
-    fn set(&mut self, vhost: VhostId, is_on: bool) {
+    fn set(&mut self, vhost: VhostId, is_on: bool, directory: &Directory) {
         if is_on {
-            self.vhosts.insert(vhost);
+            self.vhosts.entry(vhost).or_insert(false);
+            self.look(vhost, directory);
         } else {
-            self.vhosts.remove(&vhost);
+            self.heard -= usize::from(self.vhosts.remove(&vhost) == Some(true));
         }
+    }
+
+    /// The exchange for copies may lead elsewhere in this virtual host. Whoever changes that asks for it before the next
+    /// message comes: ways that are remembered know nothing of copies.
+    pub(crate) fn look(&mut self, vhost: VhostId, directory: &Directory) {
+        let Some(is_heard) = self.vhosts.get_mut(&vhost) else { return };
+        self.heard -= usize::from(*is_heard);
+        *is_heard = directory.leads_somewhere(vhost, TRACE_EXCHANGE);
+        self.heard += usize::from(*is_heard);
     }
 
     /// A message to be copied, which waits from now on until [`Tracing::take`]; `None` where too much does already.
@@ -303,4 +331,59 @@ fn properties_table(properties: &[u8], bytes_max: usize) -> Vec<u8> {
         add(&mut bytes, bytes_max, "headers", headers);
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use lepus_amqp::table::TableBytes;
+    use lepus_base::HashState;
+
+    use super::*;
+    use crate::binding::Destination;
+    use crate::directory::BindingChange;
+
+    const VHOST: VhostId = VhostId(1);
+
+    fn binding(source: &str) -> Box<BindingChange> {
+        Box::new(BindingChange {
+            vhost: VHOST,
+            source: source.into(),
+            destination: Destination::Exchange("amq.fanout".into()),
+            routing_key: "#".into(),
+            arguments: TableBytes::default(),
+        })
+    }
+
+    #[test]
+    fn nothing_is_copied_where_copies_go_nowhere() {
+        let mut directory = Directory::new(HashState::new(1), 1);
+        let mut tracing = Tracing::default();
+        let mut apply = |tracing: &mut Tracing, change: Change| {
+            let applied = directory.apply(&change);
+            tracing.follow(&change, &applied, &directory);
+            // One that starts with the directory as it is knows the same.
+            let mut late = Tracing::default();
+            late.follow_all(&directory);
+            assert_eq!((tracing.is_on(), tracing.heard), (late.is_on(), late.heard));
+            (tracing.is_on(), tracing.is_traced(VHOST), tracing.is_traced(VhostId(2)))
+        };
+        for change in Directory::preset("guest", b"guest", [7; 4], "/") {
+            apply(&mut tracing, change);
+        }
+        let described = |tracing: bool| {
+            let metadata = crate::directory::VhostMetadata { tracing, ..Default::default() };
+            Change::VhostDescribed { id: VHOST, metadata }
+        };
+        let off = (false, false, false);
+        let on = (true, true, false);
+        assert_eq!(apply(&mut tracing, described(true)), off);
+        assert_eq!(apply(&mut tracing, Change::Bound(binding("amq.topic"))), off);
+        assert_eq!(apply(&mut tracing, Change::Bound(binding(TRACE_EXCHANGE))), on);
+        assert_eq!(apply(&mut tracing, described(true)), on);
+        assert_eq!(apply(&mut tracing, described(false)), off);
+        assert_eq!(apply(&mut tracing, described(true)), on);
+        assert_eq!(apply(&mut tracing, Change::Unbound(binding(TRACE_EXCHANGE))), off);
+        assert_eq!(apply(&mut tracing, Change::Bound(binding(TRACE_EXCHANGE))), on);
+        assert_eq!(apply(&mut tracing, Change::VhostDeleted { id: VHOST }), off);
+    }
 }

@@ -21,12 +21,12 @@ fn set(scope: PolicyScope, name: &str, pattern: &str, definition: Table) -> Requ
     }
 }
 
-fn clear(name: &str) -> Request {
+pub fn clear(name: &str) -> Request {
     Request::ClearPolicy { vhost: "/".into(), scope: PolicyScope::User, name: name.into() }
 }
 
 /// Waits until every shard follows the policies that it knows.
-fn await_policies(world: &World) {
+pub fn await_policies(world: &World) {
     let epoch = world.broker(0, |broker| broker.directory.policy_epoch());
     for shard in 0..world.shards() {
         match world.ask(shard, Query::AwaitPolicies { epoch }) {

@@ -6,6 +6,7 @@ use lepus_amqp::table::{Table, Value};
 use lepus_broker::directory::Request;
 use lepus_sim::{Channel, Limits, Message, Options, World};
 
+use crate::policies::{await_policies, clear, set_policy};
 use crate::stage::{Stage, everywhere, on_disk};
 
 const TRACE: &str = "amq.rabbitmq.trace";
@@ -188,6 +189,47 @@ fn copies_are_not_copied_and_none_comes_once_tracing_is_off() {
         stage.world.settle();
         far.expect_none();
         assert_eq!(drain(&near, "published"), []);
+    });
+}
+
+/// Where copies go nowhere none is made; ways that are remembered from then hide no message once they do.
+#[test]
+fn copies_come_as_soon_as_they_may_go_somewhere() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("trace");
+        near.declare("q");
+        near.declare("taken");
+        near.consume_no_ack("taken", "c");
+        trace(&stage.world, "/", true);
+        let publish = |copies: u32| {
+            far.client().together(|| {
+                for number in 0..10 {
+                    far.publish("", ["q", "taken"][number % 2], "x");
+                }
+            });
+            stage.world.settle();
+            assert_eq!((near.purge("q"), near.deliveries().len()), (5, 5));
+            assert_eq!(near.purge("trace"), copies);
+        };
+        publish(0);
+        near.bind("trace", TRACE, "publish.#");
+        publish(10);
+        near.unbind("trace", TRACE, "publish.#");
+        publish(0);
+        let alternate = Table::new().with("alternate-exchange", "amq.fanout");
+        set_policy(&stage.world, "p", "^amq.rabbitmq.trace$", alternate);
+        publish(0);
+        near.bind("trace", "amq.fanout", "");
+        publish(15);
+        stage.world.request(clear("p")).unwrap();
+        await_policies(&stage.world);
+        publish(0);
+        near.bind("trace", TRACE, "deliver.#");
+        publish(5);
+        near.delete("trace");
+        near.declare("trace");
+        publish(0);
     });
 }
 

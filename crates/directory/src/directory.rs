@@ -284,6 +284,19 @@ impl Directory {
         self.topology.exchange(vhost, name)
     }
 
+    /// The exchange at a place, see [`Directory::renew_exchanges`]; `None` where the place is free.
+    #[must_use]
+    pub fn exchange_at(&self, place: usize) -> Option<&ExchangeInfo> {
+        self.topology.exchange_at(place)
+    }
+
+    /// Whether messages of the exchange may go anywhere: it has bindings, those on their way out included, or an alternate
+    /// exchange by its arguments or its policy.
+    #[must_use]
+    pub fn leads_somewhere(&self, vhost: VhostId, exchange: &str) -> bool {
+        self.topology.leads_somewhere(vhost, exchange)
+    }
+
     /// The exchange that a client names.
     ///
     /// # Errors

@@ -131,6 +131,14 @@ impl Topology {
         self.exchanges.place(vhost, exchange).map(|place| self.exchanges.at(place).bindings)
     }
 
+    /// Whether the exchange has bindings or an alternate exchange.
+    pub(crate) fn leads_somewhere(&self, vhost: VhostId, exchange: &str) -> bool {
+        let slot = self.exchanges.place(vhost, exchange).map(|place| self.exchanges.at(place));
+        slot.is_some_and(|slot| {
+            slot.bindings > 0 || slot.info.alternate.is_some() || slot.by_policy.is_some()
+        })
+    }
+
     /// The exchange whose messages are held back under this id.
     pub(crate) fn holding(&self, id: QueueId) -> Option<&ExchangeInfo> {
         self.exchanges.holding(id)

@@ -118,7 +118,7 @@ impl Broker {
     pub(crate) fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) -> Aftermath {
         self.home().route_before_change(now, out);
         let applied = self.directory.apply(change);
-        self.shard.tracing.follow(change);
+        self.shard.tracing.follow(change, &applied, &self.directory);
         self.home().follow_change(now, &applied, out);
         for info in &applied.queues_deleted {
             let parked = self.homes.take_parked_mail(info.id);

@@ -11,6 +11,7 @@ use crate::outbox::Outbox;
 use crate::policy_work::{Stage, Walk};
 use crate::query::Answer;
 use crate::queue::{QueueSettings, command};
+use crate::trace::TRACE_EXCHANGE;
 
 /// What one slice of a walk may cost, in comparisons of names: some hundred microseconds.
 const SLICE_COST_MAX: usize = 2_048;
@@ -59,6 +60,11 @@ impl HomeSide<'_> {
         let more =
             self.directory.renew_exchanges(place, 1, |vhost| vhosts.contains(&vhost), &mut cost);
         *budget = budget.saturating_sub(cost);
+        // It may have an alternate exchange from now on, or none.
+        let renewed = self.directory.exchange_at(place);
+        if let Some(info) = renewed.filter(|info| &*info.name == TRACE_EXCHANGE) {
+            self.shard.tracing.look(info.vhost, self.directory);
+        }
         more
     }
 
