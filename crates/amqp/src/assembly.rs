@@ -119,6 +119,12 @@ impl Assembler {
         self.held_bytes + self.contents.len() * CONTENT_BYTES
     }
 
+    /// Whether a content has begun, on any channel, that is told of once it is whole.
+    pub fn has_begun(&self) -> bool {
+        let awaited = |content: &Content| matches!(content.stage, Stage::Header | Stage::Body);
+        self.contents.values().any(|content| awaited(content))
+    }
+
     fn remove(&mut self, channel: u16) -> Option<Box<Content>> {
         let content = self.contents.remove(&channel)?;
         self.held_bytes -= content.owned.bytes.capacity();

@@ -529,6 +529,12 @@ impl ServerConnection {
         self.assembler.held_bytes()
     }
 
+    /// Whether a message has begun that will be published once all of it is there.
+    #[must_use]
+    pub fn has_begun_message(&self) -> bool {
+        self.assembler.has_begun()
+    }
+
     /// The largest frame in bytes, after the handshake; `u32::MAX` for no limit.
     #[inline]
     #[must_use]

@@ -1,12 +1,14 @@
 //! Publishers wait while memory is short.
 
 use lepus_amqp::client::ClientOptions;
+use lepus_amqp::server::ServerOptions;
 use lepus_amqp::table::Table;
 use lepus_broker::Query;
 use lepus_broker::query::Shortage;
 use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
 use crate::stage::{Stage, everywhere_with};
+use crate::wire;
 
 const MEMORY_BYTES: usize = 8 * 1024 * 1024;
 
@@ -51,15 +53,18 @@ fn a_publisher_is_told_when_memory_is_short_and_when_there_is_room_again() {
     });
 }
 
+/// An operator raises an alarm, or ends it.
+fn order(stage: &Stage, shortage: Shortage, is_on: bool) {
+    for shard in 0..stage.world.shards() {
+        stage.world.ask(shard, Query::Alarm { shortage, is_on });
+    }
+}
+
 /// A shortage is noticed after the publish that brings it about; an operator's order is there before the next one.
 #[test]
 fn an_alarm_that_an_operator_raises_holds_back_what_comes_next() {
     everywhere_with(&small(), |stage| {
-        let order = |shortage, is_on| {
-            for shard in 0..stage.world.shards() {
-                stage.world.ask(shard, Query::Alarm { shortage, is_on });
-            }
-        };
+        let order = |shortage, is_on| order(stage, shortage, is_on);
         let (near, far) = stage.pair();
         near.declare("q");
         for _ in 0..3 {
@@ -77,6 +82,69 @@ fn an_alarm_that_an_operator_raises_holds_back_what_comes_next() {
         assert_eq!(stage.world.queue("q").ready, 3);
         order(Shortage::Disk, false);
         assert_eq!(stage.world.queue("q").ready, 6);
+        assert_eq!(far.client().blocked(), None);
+    });
+}
+
+/// A message of several frames is put together as they come, and cannot be given back once it is whole.
+#[test]
+fn an_alarm_that_an_operator_raises_holds_back_messages_of_many_frames_too() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let part = [b'x'; 100_000];
+        let message = |channel: &Channel| {
+            let mut bytes = wire::publish(channel.number(), "q");
+            bytes.extend(wire::header(channel.number(), 60, 0, 3 * part.len() as u64));
+            for _ in 0..3 {
+                bytes.extend(wire::body(channel.number(), &part));
+            }
+            bytes
+        };
+        // Of these, that much is there when the alarm comes, from within the method to within the last frame.
+        let sizes = [5, 40, 60, 200, 100_100, 300_050].map(|size| {
+            let begun = stage.far();
+            let bytes = message(&begun);
+            begun.client().send_bytes(&bytes[..size]);
+            (begun, bytes, size)
+        });
+        order(stage, Shortage::Memory, true);
+        for (begun, bytes, size) in &sizes {
+            begun.client().send_bytes(&bytes[*size..]);
+            assert!(begun.client().blocked().is_some(), "{size} bytes were there");
+        }
+        for channel in [&near, &far] {
+            channel.client().send_bytes(&message(channel));
+            channel.publish("", "q", "behind it");
+            assert!(channel.client().blocked().is_some());
+        }
+        assert_eq!(stage.world.queue("q").ready, 0);
+        order(stage, Shortage::Memory, false);
+        assert_eq!(stage.world.queue("q").ready, 6 + 4);
+        for channel in sizes.iter().map(|(begun, ..)| begun).chain([&near, &far]) {
+            assert!(channel.is_open() && channel.client().blocked().is_none());
+        }
+    });
+}
+
+/// What is left of a message that was refused is no message.
+#[test]
+fn an_alarm_holds_back_nobody_whose_message_is_passed_over() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.publish("", "q", "before");
+        let size = ServerOptions::default().body_bytes_max + 1;
+        let mut bytes = wire::publish(far.number(), "q");
+        bytes.extend(wire::header(far.number(), 60, 0, size));
+        far.client().send_bytes(&bytes);
+        far.expect_refused();
+        order(stage, Shortage::Memory, true);
+        for _ in 0..3 {
+            far.client().send_bytes(&wire::body(far.number(), b"a part"));
+        }
+        let other = far.client().channel();
+        assert_eq!(other.get_no_ack("q").map(|message| message.text()), Some("before".into()));
         assert_eq!(far.client().blocked(), None);
     });
 }

@@ -84,6 +84,11 @@ impl Amqp {
         (self.machine.frame_max() as usize).saturating_sub(OVERHEAD_BYTES)
     }
 
+    /// Whether a message has begun that will be published once all of it is there.
+    pub(crate) fn has_begun_message(&self) -> bool {
+        self.machine.has_begun_message()
+    }
+
     /// What a reason to close is in this protocol.
     fn error(&self, why: Closing<'_>) -> ProtocolError {
         match why {

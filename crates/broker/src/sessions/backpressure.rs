@@ -105,6 +105,19 @@ impl SessionSide<'_> {
         true
     }
 
+    /// A connection is in the middle of a message, perhaps. An operator's alarm holds the rest of it back: what is put
+    /// together cannot be given back. What is really short does not, since such parts may be what takes the memory.
+    pub(crate) fn hold_begun_by_order(&mut self, slot: u32, out: &mut Outbox) {
+        if self.shard.backpressure.ordered().is_none() {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(slot) else { return };
+        let has_begun = connection.session.amqp().is_some_and(|amqp| amqp.has_begun_message());
+        if has_begun && connection.end.is_none() && self.is_held_by_order(slot, out) {
+            self.connections.pause(self.shard, slot, Cause::Shortage, out);
+        }
+    }
+
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     pub(crate) fn apply_backpressure(&mut self, slot: u32, out: &mut Outbox) {
         let is_over = self.shard.memory() > self.shard.loan.bytes;

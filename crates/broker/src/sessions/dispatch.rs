@@ -111,7 +111,8 @@ impl SessionSide<'_> {
     /// What a client's bytes meant.
     pub(crate) fn on_event(&mut self, now: Now, slot: u32, event: Event<'_>, out: &mut Outbox) {
         match event {
-            Event::None => {}
+            // A part of something, perhaps.
+            Event::None => self.hold_begun_by_order(slot, out),
             Event::Publish { channel, publish } => {
                 let Some(at) = self.at(slot, channel) else {
                     return self.unknown_channel(now, slot, channel, Asked::Publish, out);

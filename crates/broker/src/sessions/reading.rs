@@ -35,6 +35,7 @@ impl SessionSide<'_> {
     #[inline]
     pub(crate) fn begin_reading(&mut self, slot: u32, out: &mut Outbox) {
         self.wait_for_mail(slot, out);
+        self.hold_begun_by_order(slot, out);
         self.shard.effort.begin_reading();
     }
 
@@ -87,7 +88,7 @@ impl SessionSide<'_> {
             && (is_blocked || self.is_held_by_order(slot, out))
         {
             self.connections.pause(self.shard, slot, Cause::Shortage, out);
-            // One that was put together cannot be given back.
+            // One that was put together cannot be given back. Orders are there before it is.
             if matches!(publish, Incoming::Borrowed(_)) {
                 return None;
             }
