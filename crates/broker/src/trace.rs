@@ -103,10 +103,10 @@ impl Tracing {
             }
             Change::VhostDeleted { id } => self.set(*id, false, directory),
             _ if self.vhosts.is_empty() => {}
-            Change::Bound(binding) | Change::Unbound(binding) => {
-                if &*binding.source == TRACE_EXCHANGE {
-                    self.look(binding.vhost, directory);
-                }
+            Change::Bound(binding) | Change::Unbound(binding)
+                if &*binding.source == TRACE_EXCHANGE =>
+            {
+                self.look(binding.vhost, directory);
             }
             Change::ExchangeDeclared(info) => self.look(info.vhost, directory),
             Change::ExchangeDeleted { vhost, .. } => self.look(*vhost, directory),

@@ -430,7 +430,7 @@ fn headers_of_a_copy_fit_a_frame() {
                 .collect();
             let mut table = Table::new().with("CC", list);
             for number in 0..share(headers) / 100 {
-                table.insert(&format!("{number:>6}"), "v".repeat(88).as_str());
+                table.insert(format!("{number:>6}"), "v".repeat(88).as_str());
             }
             let long = Some("t".repeat(255));
             let properties = Properties {

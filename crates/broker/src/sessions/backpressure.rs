@@ -107,10 +107,15 @@ impl SessionSide<'_> {
 
     /// A connection is in the middle of a message, perhaps. An operator's alarm holds the rest of it back: what is put
     /// together cannot be given back. What is really short does not, since such parts may be what takes the memory.
+    #[inline]
     pub(crate) fn hold_begun_by_order(&mut self, slot: u32, out: &mut Outbox) {
-        if self.shard.backpressure.ordered().is_none() {
-            return;
+        if self.shard.backpressure.ordered().is_some() {
+            self.hold_begun(slot, out);
         }
+    }
+
+    #[cold]
+    fn hold_begun(&mut self, slot: u32, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         let has_begun = connection.session.amqp().is_some_and(|amqp| amqp.has_begun_message());
         if has_begun && connection.end.is_none() && self.is_held_by_order(slot, out) {
