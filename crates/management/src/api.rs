@@ -207,7 +207,7 @@ pub struct Api {
     broker: Arc<dyn Running>,
     mirror: Arc<Mirror>,
     throttle: Throttle,
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
     attempts: Attempts,
     samples: Arc<Samples>,
     shovels: Arc<Shovels>,
@@ -228,13 +228,16 @@ impl Api {
     pub fn start(broker: Arc<dyn Running>, mirror: Arc<Mirror>) -> io::Result<Api> {
         let samples = Samples::start(Arc::clone(&broker))?;
         let shovels = Shovels::start(Arc::clone(&broker), Arc::clone(&mirror))?;
-        let (throttle, sessions, attempts, moves) =
-            (Throttle::default(), Sessions::default(), Attempts::default(), Moves::default());
+        let (throttle, attempts, moves) =
+            (Throttle::default(), Attempts::default(), Moves::default());
+        let sessions = Arc::new(Sessions::default());
+        let own = Arc::clone(&sessions);
+        mirror.tell_deleted_users(move |user| own.end_of(user));
         Ok(Api { broker, mirror, throttle, sessions, attempts, samples, shovels, moves })
     }
 
     fn gate<'a>(&'a self, accounts: &'a Accounts) -> Gate<'a> {
-        let (throttle, sessions) = (&self.throttle, &self.sessions);
+        let (throttle, sessions) = (&self.throttle, &*self.sessions);
         Gate { accounts, throttle, sessions, now: Instant::now() }
     }
 

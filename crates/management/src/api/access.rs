@@ -7,7 +7,7 @@ use super::sessions::Sessions;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lepus_base::VhostId;
-use lepus_broker::directory::{Accounts, LoginFailure};
+use lepus_broker::directory::{Accounts, LoginFailure, PasswordHash};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -35,6 +35,8 @@ pub(crate) enum Right {
 pub(crate) struct Login {
     /// The user; `None` for the operator, who may do everything.
     pub(crate) user: Option<String>,
+    /// The user's password as it was compared, or as it is where a session stands for the user.
+    pub(crate) password: Option<PasswordHash>,
     /// The tags.
     pub(crate) tags: Vec<String>,
     /// Where the request came from.
@@ -47,7 +49,7 @@ impl Login {
     /// The operator, or nobody in particular where nothing is needed.
     fn of_operator() -> Login {
         let tags = vec!["administrator".to_owned()];
-        Login { user: None, tags, peer: None, session: None }
+        Login { user: None, password: None, tags, peer: None, session: None }
     }
 
     /// Whether it came by the control socket.
@@ -245,7 +247,8 @@ impl Gate<'_> {
     fn login_of(&self, user: String, peer: SocketAddr, session: Option<String>) -> Login {
         let known = self.accounts.user(&user);
         let tags = known.map(|user| user.tags.iter().map(ToString::to_string).collect());
-        Login { user: Some(user), tags: tags.unwrap_or_default(), peer: Some(peer), session }
+        let (password, tags) = (known.map(|user| user.password.clone()), tags.unwrap_or_default());
+        Login { user: Some(user), password, tags, peer: Some(peer), session }
     }
 
     /// Whom a client says to be, if there is such a user: what else stands there may be a password.
@@ -261,7 +264,7 @@ pub(crate) fn nobody(caller: &Caller) -> Login {
     match caller {
         Caller::Operator => Login::of_operator(),
         Caller::Client(client) => {
-            Login { user: None, tags: Vec::new(), peer: Some(client.peer), session: None }
+            Login { peer: Some(client.peer), tags: Vec::new(), ..Login::of_operator() }
         }
     }
 }
@@ -325,6 +328,7 @@ mod tests {
     fn a_tag_gives_what_stands_below_it() {
         let login = |tag: &str| Login {
             user: Some("u".to_owned()),
+            password: None,
             tags: vec![tag.to_owned()],
             peer: None,
             session: None,

@@ -9,11 +9,14 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::Thread;
 
 /// Changes that wait before the thread is woken, each time.
 const WAITING_MAX: usize = 4096;
+
+/// Told the name of each user who is deleted.
+type OnDeletedUser = dyn Fn(&str) + Send + Sync;
 
 /// What both sides share.
 struct Shared {
@@ -22,6 +25,7 @@ struct Shared {
     waiting: Mutex<Receiver<Arc<Change>>>,
     /// How many these are; counted before they are there.
     count: AtomicUsize,
+    on_deleted_user: OnceLock<Box<OnDeletedUser>>,
 }
 
 impl Shared {
@@ -39,6 +43,11 @@ impl Shared {
             self.count.fetch_sub(1, Ordering::AcqRel);
             // What follows from it for connections and messages is the shards' affair.
             let _ = directory.apply(&change);
+            if let (Change::UserDeleted { name }, Some(tell)) =
+                (&*change, self.on_deleted_user.get())
+            {
+                tell(name);
+            }
         }
     }
 }
@@ -65,7 +74,8 @@ impl Mirror {
         let directory = RwLock::new(directory);
         let (changes, waiting) = mpsc::channel();
         let (waiting, count) = (Mutex::new(waiting), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { directory, waiting, count });
+        let on_deleted_user = OnceLock::new();
+        let shared = Arc::new(Shared { directory, waiting, count, on_deleted_user });
         let own = Arc::clone(&shared);
         let name = "directory-copy".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
@@ -78,6 +88,16 @@ impl Mirror {
             }
         })?;
         Ok(Mirror { shared, changes, thread: thread.thread().clone() })
+    }
+
+    /// Has `tell` called with the name of each user whose deletion is applied from now on, in whatever way it came about:
+    /// before anybody sees the directory without the user. It runs while the directory is held, so it must not ask for it.
+    ///
+    /// # Panics
+    /// When it is called twice.
+    pub(crate) fn tell_deleted_users(&self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        let is_first = self.shared.on_deleted_user.set(Box::new(tell)).is_ok();
+        assert!(is_first, "deleted users are told to one");
     }
 
     /// Takes the next change. It waits for nobody.
@@ -145,6 +165,27 @@ mod tests {
         mirror.catch_up();
         assert_eq!(mirror.directory().version(), origin.version());
         assert!(mirror.directory().user("guest").is_some());
+    }
+
+    /// Whoever was deleted and made again within one look has still gone in between.
+    #[test]
+    fn a_user_who_is_deleted_and_made_again_is_told() {
+        let mut origin = Directory::new(HashState::new(1), 1);
+        let preset = Directory::preset("guest", b"guest", [0; 4], "/");
+        for change in &preset {
+            origin.apply(change);
+        }
+        let mirror = Mirror::start(origin).unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let own = Arc::clone(&told);
+        mirror.tell_deleted_users(move |name| own.lock().unwrap().push(name.to_owned()));
+        mirror.follow(&Arc::new(Change::UserDeleted { name: "guest".into() }));
+        for change in preset {
+            mirror.follow(&Arc::new(change));
+        }
+        mirror.catch_up();
+        assert!(mirror.directory().user("guest").is_some());
+        assert_eq!(*told.lock().unwrap(), ["guest"]);
     }
 
     #[test]

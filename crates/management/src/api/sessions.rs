@@ -70,16 +70,20 @@ impl Sessions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session of a user that `accounts` has and that has logged in: its secret, which is told nobody else.
-    /// `random` are bytes that nobody can guess, `id` some others.
+    /// Begins a session of a user who has logged in with `password`: its secret, which is told nobody else. `None` where
+    /// `accounts` has the user no more, or with another password. `random` are bytes that nobody can guess, `id` some
+    /// others.
     pub(crate) fn begin(
         &self,
         (random, id): ([u8; 32], [u8; 16]),
-        (user, peer): (&str, SocketAddr),
+        (user, password, peer): (&str, &PasswordHash, SocketAddr),
         accounts: &Accounts,
         now: Instant,
     ) -> Option<(String, SessionInfo)> {
-        let password = accounts.user(user)?.password.clone();
+        let known = accounts.user(user)?;
+        if known.password != *password {
+            return None;
+        }
         let secret = URL_SAFE_NO_PAD.encode(random);
         let id = URL_SAFE_NO_PAD.encode(id);
         let info = SessionInfo { id, user: user.to_owned(), peer, begun: now, used: now };
@@ -93,7 +97,7 @@ impl Sessions {
         if let Some(oldest) = oldest {
             all.remove(oldest);
         }
-        all.push(Session { info: info.clone(), hash: hash(&secret), password });
+        all.push(Session { info: info.clone(), hash: hash(&secret), password: password.clone() });
         Some((secret, info))
     }
 
@@ -138,7 +142,7 @@ impl Sessions {
         all.len() < before
     }
 
-    /// Ends all of a user who is changed or deleted.
+    /// Ends all of a user who is deleted: who has the name later is somebody else, whatever the password.
     pub(crate) fn end_of(&self, user: &str) {
         self.all().retain(|session| session.info.user != user);
     }
@@ -186,7 +190,8 @@ mod tests {
         random[..2].copy_from_slice(&number.to_ne_bytes());
         let mut id = [0; 16];
         id[..2].copy_from_slice(&number.to_ne_bytes());
-        let who = (user, PEER.into());
+        let password = directory.accounts().user(user).unwrap().password.clone();
+        let who = (user, &password, PEER.into());
         sessions.begin((random, id), who, directory.accounts(), now).unwrap()
     }
 
@@ -248,6 +253,16 @@ mod tests {
         let (of_a, _) = begin(&sessions, 4, "a", &directory, now);
         sessions.end_of("a");
         assert!(sessions.find(&of_a, directory.accounts(), now).is_none());
+    }
+
+    #[test]
+    fn none_begins_with_a_password_that_was_set_anew_since_the_login() {
+        let (mut directory, sessions, now) = (directory(), Sessions::default(), Instant::now());
+        let password = directory.accounts().user("a").unwrap().password.clone();
+        set_password(&mut directory, "a", "another");
+        let who = ("a", &password, PEER.into());
+        assert_eq!(sessions.begin(([1; 32], [1; 16]), who, directory.accounts(), now), None);
+        assert_eq!(sessions.list(directory.accounts(), now), []);
     }
 
     #[test]

@@ -95,6 +95,13 @@ fn sessions_end_with_their_user_and_others_are_nobodys_business() {
     let own = cookie(&log_in(&program, "ann", "another"));
     program.order(&["user", "delete", "ann"]).unwrap();
     assert!(!lives(&own) && lives(&cookie(&of_guest)));
+    // Who gets the name later is somebody else, also with the password.
+    guest.put("/users/ann", user("a", "management"));
+    let hash = guest.get("/users/ann")["password_hash"].clone();
+    let own = cookie(&log_in(&program, "ann", "a"));
+    program.order(&["user", "delete", "ann"]).unwrap();
+    guest.put("/users/ann", json!({"password_hash": hash, "tags": "management"}));
+    assert!(!lives(&own));
 }
 
 #[test]

@@ -38,7 +38,9 @@ fn row(info: &SessionInfo, now: Instant, own: Option<&str>) -> Value {
 
 /// `POST /lepus/session`
 pub(crate) fn begin(context: &Context<'_>) -> Result<Reply, Failure> {
-    let (Caller::Client(client), Some(user)) = (&context.request.caller, &context.login.user)
+    let login = &context.login;
+    let (Caller::Client(client), Some(user), Some(password)) =
+        (&context.request.caller, &login.user, &login.password)
     else {
         return Err(Failure::bad_request("a session is for a user who has logged in over HTTP"));
     };
@@ -48,9 +50,9 @@ pub(crate) fn begin(context: &Context<'_>) -> Result<Reply, Failure> {
     secret[16..].copy_from_slice(&random()?);
     let (id, now) = (random()?, Instant::now());
     let directory = context.directory();
-    let begun =
-        context.api.sessions.begin((secret, id), (user, client.peer), directory.accounts(), now);
-    // Deleted since the login.
+    let who = (user.as_str(), password, client.peer);
+    let begun = context.api.sessions.begin((secret, id), who, directory.accounts(), now);
+    // Deleted since the login, or with another password.
     let (secret, info) = begun.ok_or_else(|| Failure::not_authorised("Not_Authorized"))?;
     let mut answer = super::fields(row(&info, now, Some(&info.id)));
     answer.insert("tags".to_owned(), json!(context.login.tags));

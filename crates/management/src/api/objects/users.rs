@@ -94,9 +94,7 @@ pub(crate) fn put(context: &Context<'_>) -> Result<Reply, Failure> {
 }
 
 fn delete_one(context: &Context<'_>, name: &str) -> Result<(), Failure> {
-    context.administer(Request::DeleteUser { name: name.to_owned() })?;
-    context.api.sessions.end_of(name);
-    Ok(())
+    context.administer(Request::DeleteUser { name: name.to_owned() })
 }
 
 /// `DELETE /users/{u}`
