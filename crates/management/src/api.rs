@@ -31,7 +31,7 @@ pub(crate) use path::Parameters;
 pub use request::{COOKIE, Caller, Client, Reply, Request};
 
 use crate::snapshot::{Node, Snapshot};
-use access::{Gate, Right, Throttle};
+use access::{Gate, Login, Right, Throttle};
 use attempts::Attempts;
 use context::Context;
 use lepus_base::ShardId;
@@ -121,7 +121,7 @@ pub trait Running: Send + Sync + 'static {
     fn listeners(&self) -> Vec<Listener>;
 
     /// Takes down what was done: every request that may change something, every login that failed, and every export of
-    /// definitions.
+    /// definitions. Unlike the others it waits for no disk and no shard.
     fn note(&self, done: &Done<'_>);
 
     /// What was taken down last, of orders by the control socket as well, newest first.
@@ -156,6 +156,8 @@ impl Default for Service {
 pub struct Done<'a> {
     /// Who did it, or says so.
     pub user: &'a str,
+    /// Whether the login was right, so that it was that user; or the operator.
+    pub is_logged_in: bool,
     /// Where it came from; `None` for the control socket.
     pub peer: Option<SocketAddr>,
     /// By what it came: `http`, `https` or `ctl`.
@@ -200,6 +202,22 @@ const OWN: [&str; 2] = ["lepus", "ctl"];
 /// Whether a method changes nothing.
 fn is_look(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS")
+}
+
+/// Who asks, as far as that is known.
+#[derive(Debug, Default)]
+struct Asker {
+    /// The user, or the one whom the login names if there is such a user; else empty.
+    user: String,
+    /// Whether the login is right, whatever the user may do.
+    is_logged_in: bool,
+}
+
+impl Asker {
+    fn log_in(&mut self, login: &Login) {
+        login.name().clone_into(&mut self.user);
+        self.is_logged_in = true;
+    }
 }
 
 /// The API of one broker.
@@ -255,18 +273,23 @@ impl Api {
     /// The same; what is long in the answer goes to `output`, and the reply has no body then.
     #[must_use]
     pub fn answer_to(&self, request: &Request, output: Option<&dyn Output>) -> Reply {
-        let mut user = String::new();
-        let result = self.try_answer(request, output, &mut user);
+        let mut asker = Asker::default();
+        let result = self.try_answer(request, output, &mut asker);
         let mut reply = result.unwrap_or_else(Failure::into_reply);
-        self.note(request, &user, reply.status);
+        self.note(request, &asker, reply.status);
         if request.method == "HEAD" {
             reply.body = None;
         }
         reply
     }
 
+    /// Takes a request down that was refused with this code before anybody looked who asks. It waits for nobody.
+    pub fn note_refused(&self, request: &Request, status: u16) {
+        self.note(request, &Asker::default(), status);
+    }
+
     /// Takes a request down that was answered with this code, if it is one that is to be remembered.
-    pub fn note(&self, request: &Request, user: &str, status: u16) {
+    fn note(&self, request: &Request, asker: &Asker, status: u16) {
         let is_export = || {
             let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
             path::parts(path)
@@ -284,7 +307,22 @@ impl Api {
             Caller::Operator => (None, "ctl"),
         };
         let (method, path) = (request.method.as_str(), request.path.as_str());
-        self.broker.note(&Done { user, peer, face, method, path, status });
+        let Asker { user, is_logged_in } = asker;
+        let is_logged_in = *is_logged_in || request.caller == Caller::Operator;
+        self.broker.note(&Done { user, is_logged_in, peer, face, method, path, status });
+    }
+
+    /// Whether a request is a login by its body, as far as its path, method and headers tell: nothing can be checked before
+    /// that is read.
+    #[must_use]
+    pub fn is_login_by_body(&self, request: &Request) -> bool {
+        let Caller::Client(Client { authorization: None, .. }) = request.caller else {
+            return false;
+        };
+        let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
+        let Ok(parts) = path::parts(path) else { return false };
+        let action = table::find(&parts).and_then(|(entry, _)| entry.action(&request.method));
+        action.is_some_and(|action| action.right == Right::Password)
     }
 
     /// Whether a request would be answered as far as that follows from its path and login: asked before its body is read.
@@ -292,7 +330,7 @@ impl Api {
     /// # Errors
     /// The answer that says why not.
     pub fn check(&self, request: &Request) -> Result<(), Reply> {
-        let mut user = String::new();
+        let mut asker = Asker::default();
         let mut check = || {
             let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
             let parts = path::parts(path)?;
@@ -300,28 +338,31 @@ impl Api {
             let action = entry.action(&request.method).ok_or_else(Failure::not_found)?;
             let directory = self.mirror.directory();
             let gate = self.gate(directory.accounts());
-            gate.claimed(&request.caller).unwrap_or_default().clone_into(&mut user);
+            asker.user = gate.claimed(&request.caller, None).unwrap_or_default();
             let login = gate.log_in(&request.caller, is_look(&request.method));
-            let checked = login.and_then(|login| login.check(action.right.max(Right::Member)));
+            let checked = login.and_then(|login| {
+                asker.log_in(&login);
+                login.check(action.right.max(Right::Member))
+            });
             if checked.is_err() {
                 // Nobody asks again for this request.
-                self.attempts.count(&request.caller, false);
+                self.attempts.count(&request.caller, false, false);
             }
             checked
         };
         let checked = check();
         checked.map_err(|failure| {
-            self.note(request, &user, failure.status);
+            self.note(request, &asker, failure.status);
             failure.into_reply()
         })
     }
 
-    /// The answer; `user` is told who asks, once that is known.
+    /// The answer; `asker` is told who asks, once that is known.
     fn try_answer(
         &self,
         request: &Request,
         output: Option<&dyn Output>,
-        user: &mut String,
+        asker: &mut Asker,
     ) -> Result<Reply, Failure> {
         let path = request.path.strip_prefix("/api").unwrap_or(&request.path);
         let parts = path::parts(path)?;
@@ -343,16 +384,20 @@ impl Api {
             right => {
                 let directory = self.mirror.directory();
                 let gate = self.gate(directory.accounts());
-                gate.claimed(&request.caller).unwrap_or_default().clone_into(user);
-                let login = match right {
-                    Right::Password => gate.log_in_anew(&request.caller, &request.body),
-                    _ => gate.log_in(&request.caller, is_look(method)),
+                let body = (right == Right::Password).then_some(&*request.body);
+                asker.user = gate.claimed(&request.caller, body).unwrap_or_default();
+                let login = match body {
+                    Some(body) => gate.log_in_anew(&request.caller, body),
+                    None => gate.log_in(&request.caller, is_look(method)),
                 };
+                // A body that makes no sense is no login.
+                let is_in_body =
+                    body.is_some() && !login.as_ref().is_err_and(|failure| failure.status == 400);
                 let login = login.and_then(|login| {
-                    login.name().clone_into(user);
+                    asker.log_in(&login);
                     login.check(right).map(|()| login)
                 });
-                self.attempts.count(&request.caller, login.is_ok());
+                self.attempts.count(&request.caller, is_in_body, login.is_ok());
                 login?
             }
         };

@@ -141,7 +141,7 @@ impl Desk {
                 caller: Caller::Client(self.client(head)),
                 ..Request::of_operator(head.method.as_str(), "", Vec::new())
             };
-            api.note(&request, "", STATUS);
+            api.note_refused(&request, STATUS);
         }
         write(failure(STATUS, "forbidden", "the request comes from another web site"))
     }
@@ -196,14 +196,16 @@ impl Desk {
         if has_body {
             let is_definitions =
                 path == "/api/definitions" || path.starts_with("/api/definitions/");
+            let is_login = api.is_login_by_body(&request);
             let most = match is_definitions {
                 true => DEFINITIONS_BYTES_MAX,
+                false if is_login => FREE_BODY_BYTES_MAX.min(self.settings.body_bytes_max),
                 false => self.settings.body_bytes_max,
             };
             if declared.is_some_and(|bytes| bytes > most) {
                 return write(too_large(most));
             }
-            let is_large = declared.is_none_or(|bytes| bytes > FREE_BODY_BYTES_MAX);
+            let is_large = !is_login && declared.is_none_or(|bytes| bytes > FREE_BODY_BYTES_MAX);
             if is_large {
                 let (api, head) = (Arc::clone(api), request.clone());
                 let checked = tokio::task::spawn_blocking(move || api.check(&head)).await;

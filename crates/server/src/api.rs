@@ -203,8 +203,7 @@ impl Running for RunningBroker {
 
     fn note(&self, done: &Done<'_>) {
         // Whoever guesses passwords, or has none, does not fill the disk.
-        let is_nobody = done.user.is_empty() || matches!(done.status, 401 | 403 | 429);
-        if is_nobody && !self.refusals.may_tell() {
+        if !done.is_logged_in && !self.refusals.may_tell() {
             return;
         }
         let level = if done.status < 400 { Level::Info } else { Level::Warning };

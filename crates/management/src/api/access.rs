@@ -205,14 +205,7 @@ impl Gate<'_> {
         if client.authorization.is_some() {
             return self.log_in(caller, false);
         }
-        let fields = Fields::read(body)?;
-        let name =
-            fields.text("name")?.map_or_else(|| fields.text("username"), |name| Ok(Some(name)));
-        let credentials = name?.zip(fields.text("password")?);
-        if credentials.is_none() {
-            return Err(Failure::bad_request("name and password are needed"));
-        }
-        self.by_password(client, credentials)
+        self.by_password(client, Some(credentials_of_body(body)?))
     }
 
     fn by_password(
@@ -251,10 +244,14 @@ impl Gate<'_> {
         Login { user: Some(user), password, tags, peer: Some(peer), session }
     }
 
-    /// Whom a client says to be, if there is such a user: what else stands there may be a password.
-    pub(crate) fn claimed(&self, caller: &Caller) -> Option<String> {
+    /// Whom a client says to be, by its header or else by the `body` of a login, if there is such a user: what else stands
+    /// there may be a password.
+    pub(crate) fn claimed(&self, caller: &Caller, body: Option<&[u8]>) -> Option<String> {
         let Caller::Client(client) = caller else { return None };
-        let (user, _) = credentials(client.authorization.as_deref()?)?;
+        let (user, _) = match &client.authorization {
+            Some(header) => credentials(header)?,
+            None => credentials_of_body(body?).ok()?,
+        };
         self.accounts.user(&user).map(|user| user.name.to_string())
     }
 }
@@ -267,6 +264,18 @@ pub(crate) fn nobody(caller: &Caller) -> Login {
             Login { peer: Some(client.peer), tags: Vec::new(), ..Login::of_operator() }
         }
     }
+}
+
+/// Name and password that the body of a login has.
+///
+/// # Errors
+/// 400 where it has none, or is no JSON object.
+fn credentials_of_body(body: &[u8]) -> Result<(String, String), Failure> {
+    let fields = Fields::read(body)?;
+    let name =
+        fields.text("name")?.map_or_else(|| fields.text("username"), |name| Ok(Some(name)))?;
+    let credentials = name.zip(fields.text("password")?);
+    credentials.ok_or_else(|| Failure::bad_request("name and password are needed"))
 }
 
 /// Name and password of a header of the scheme Basic.

@@ -52,11 +52,11 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Counts a request, if it came with a login.
-    pub(crate) fn count(&self, caller: &Caller, is_let_in: bool) {
+    /// Counts a request, if it came with a login: in its header, or in its body, which only the caller can say.
+    pub(crate) fn count(&self, caller: &Caller, is_in_body: bool, is_let_in: bool) {
         // A request of a session was let in before.
         let Caller::Client(client) = caller else { return };
-        if client.authorization.is_none() {
+        if client.authorization.is_none() && !is_in_body {
             return;
         }
         let counter = if is_let_in { &self.http.succeeded } else { &self.http.failed };
@@ -99,14 +99,14 @@ mod tests {
                 path: String::new(),
             })
         };
-        for (caller, is_let_in) in [
-            (with(Some("Basic eDp5")), true),
-            (with(Some("Basic eDp5")), false),
+        for (caller, is_in_body, is_let_in) in [
+            (with(Some("Basic eDp5")), false, true),
+            (with(None), true, false),
             // Who says nothing, and the operator, do not log in.
-            (with(None), false),
-            (Caller::Operator, true),
+            (with(None), false, false),
+            (Caller::Operator, true, true),
         ] {
-            attempts.count(&caller, is_let_in);
+            attempts.count(&caller, is_in_body, is_let_in);
         }
         let one = Count { succeeded: 1, failed: 1 };
         assert_eq!(attempts.told(Count::default()), [("http", one)]);

@@ -3,6 +3,9 @@
 use crate::management::{Answer, User, started};
 use crate::running::{Program, Scratch};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 /// The header that a page of the broker's own sends.
 const MARK: &str = "X-Lepus-Request: 1\r\n";
@@ -102,6 +105,52 @@ fn sessions_end_with_their_user_and_others_are_nobodys_business() {
     program.order(&["user", "delete", "ann"]).unwrap();
     guest.put("/users/ann", json!({"password_hash": hash, "tags": "management"}));
     assert!(!lives(&own));
+}
+
+#[test]
+fn logins_by_a_body_are_counted_and_told_by_name_whatever_way_it_comes() {
+    let (_scratch, program) = started("api-session-body");
+    let guest = User::guest(&program);
+    guest.put("/users/ann", json!({"password": "a", "tags": "management"}));
+    let node = guest.get("/nodes")[0]["name"].as_str().unwrap().to_owned();
+    let path = format!("/auth/attempts/{node}");
+    assert_eq!(guest.delete(&path), 204);
+    let chunked = |body: &str| {
+        let mut stream = TcpStream::connect(program.management).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let request = format!(
+            "POST /api/lepus/session HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Transfer-Encoding: chunked\r\n{MARK}\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+            program.management,
+            body.len(),
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // It may be cut where not all was read.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap().split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(chunked(r#"{"name": "ann", "password": "a"}"#), "200");
+    assert_eq!(chunked(r#"{"name": "ann", "password": "b"}"#), "401");
+    assert_eq!(chunked(r#"{"name": "nobody", "password": "b"}"#), "401");
+    // No login.
+    assert_eq!(chunked("{}"), "400");
+    assert_eq!(chunked(&format!("\"{}\"", "x".repeat(65 << 10))), "400");
+    let row = &guest.get(&path)[0];
+    assert_eq!((&row["protocol"], &row["auth_attempts_failed"]), (&json!("http"), &json!(2)));
+    // With that of this very look.
+    assert_eq!(row["auth_attempts_succeeded"], 2);
+    let told = guest.get("/lepus/audit");
+    let told = told.as_array().unwrap().iter().map(|row| {
+        let text = |key: &str| row[key].as_str().unwrap().to_owned();
+        (text("what"), text("user"), text("result"))
+    });
+    let logins: Vec<(String, String)> = told
+        .filter(|(what, ..)| what == "POST /api/lepus/session")
+        .map(|(_, user, result)| (user, result))
+        .collect();
+    let expected = [("", "400"), ("", "401"), ("ann", "401"), ("ann", "200")];
+    assert_eq!(logins, expected.map(|(user, result)| (user.to_owned(), result.to_owned())));
 }
 
 #[test]
