@@ -2,10 +2,10 @@
 
 use crate::audit::{Audit, Deed};
 use crate::config::Config;
-use crate::control;
 use crate::figures::Figures;
 use crate::log::Level;
 use crate::random;
+use crate::secrets;
 use crate::signal::Wish;
 use lepus_base::ShardId;
 use lepus_broker::directory::Request;
@@ -208,7 +208,7 @@ impl Running for RunningBroker {
         }
         let level = if done.status < 400 { Level::Info } else { Level::Warning };
         let from = done.peer.map_or_else(|| "control socket".to_owned(), |peer| peer.to_string());
-        let what = format!("{} {}", done.method, control::without_secrets(done.path));
+        let what = format!("{} {}", done.method, secrets::of_path(done.path));
         let text = format!("{what}: {}", done.status);
         let fields = vec![("user", done.user.to_owned()), ("from", from.clone())];
         let (user, result) = (done.user.to_owned(), done.status.to_string());

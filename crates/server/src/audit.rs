@@ -2,6 +2,7 @@
 //! ones in memory. Bodies, passwords and their hashes are in none of them.
 
 use crate::log::{Level, Log, timestamp};
+use crate::secrets::without_userinfo;
 use lepus_management::api::Audited;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -190,44 +191,6 @@ impl AuditFile {
     }
 }
 
-/// A text with what stands before the host of each URI in it taken out, also where the URI is escaped as in a path.
-fn without_userinfo(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((start, mark)) = next_authority(rest) {
-        let (before, behind) = rest.split_at(start);
-        out.push_str(before);
-        let end = behind
-            .find(|character: char| {
-                matches!(character, '/' | '"' | '\'' | '?' | '#' | ',') || character.is_whitespace()
-            })
-            .unwrap_or(behind.len());
-        let authority = &behind[..end];
-        // The last one: a password may hold others.
-        let host = match (authority.rfind('@'), authority.to_ascii_lowercase().rfind("%40")) {
-            (Some(at), escaped) if escaped.is_none_or(|escaped| escaped < at) => Some(at + 1),
-            (_, Some(escaped)) if mark == "%3a%2f%2f" => Some(escaped + 3),
-            (at, _) => at.map(|at| at + 1),
-        };
-        if let Some(host) = host {
-            out.push_str("***@");
-            out.push_str(&authority[host..]);
-        } else {
-            out.push_str(authority);
-        }
-        rest = &behind[end..];
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Where the authority of the next URI begins, and what stands before it.
-fn next_authority(text: &str) -> Option<(usize, &'static str)> {
-    let small = text.to_ascii_lowercase();
-    let places = ["://", "%3a%2f%2f"].map(|mark| Some((small.find(mark)? + mark.len(), mark)));
-    places.into_iter().flatten().min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,21 +270,5 @@ mod tests {
         assert_eq!(recent.len(), RECENT_MAX);
         assert!(recent[0].what.starts_with(&format!("{} ", RECENT_MAX + 4)));
         assert_eq!(recent[0].what.chars().count(), PART_CHARS_MAX + 1);
-    }
-
-    #[test]
-    fn what_stands_before_the_host_of_a_uri_is_told_nobody() {
-        for (text, shown) in [
-            (
-                "uri=\"amqp://me:pa@ss@host:1/v\" next=amqps://h",
-                "uri=\"amqp://***@host:1/v\" next=amqps://h",
-            ),
-            ("PUT /api/x/amqp%3A%2F%2Fme%3Apass%40host", "PUT /api/x/amqp%3A%2F%2F***@host"),
-            ("PUT /api/x/amqp%3a%2f%2fhost/me@home", "PUT /api/x/amqp%3a%2f%2fhost/me@home"),
-            ("no uri, me@home", "no uri, me@home"),
-            ("http://a/b?c=http://u:p@d", "http://a/b?c=http://***@d"),
-        ] {
-            assert_eq!(without_userinfo(text), shown);
-        }
     }
 }

@@ -11,7 +11,6 @@ mod audit;
 mod client;
 mod server;
 
-pub use audit::without_secrets;
 pub use client::{ControlError, ask, ask_table, ask_within};
 pub use server::{ControlServer, Handler};
 

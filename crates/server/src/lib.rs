@@ -24,6 +24,7 @@ pub mod password;
 mod placement;
 pub mod profile;
 pub mod random;
+pub mod secrets;
 pub mod serve;
 mod shard_logs;
 pub mod show;

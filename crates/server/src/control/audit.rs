@@ -3,11 +3,10 @@
 use crate::audit::{Audit, Deed};
 use crate::log::Level;
 use crate::order;
+use crate::secrets::{self, shortened};
 use rustix::net::UCred;
 use serde_json::Value;
 
-/// Characters of one value that are shown.
-const VALUE_CHARS_MAX: usize = 256;
 /// The order that asks the management API.
 const API: &str = "api";
 /// Keys of a request that say nothing about what is wanted.
@@ -64,7 +63,7 @@ fn arguments(request: &Value) -> String {
     let shown = entries.iter().filter(|(key, _)| shown(key));
     let words: Vec<String> = shown
         .map(|(key, value)| match value.as_str() {
-            Some(path) if key == "path" => format!("path={:?}", without_secrets(path)),
+            Some(path) if key == "path" => format!("path={:?}", secrets::of_path(path)),
             Some(text) => format!("{}={:?}", shortened(key), shortened(text)),
             None => format!("{}={}", shortened(key), shortened(&value.to_string())),
         })
@@ -72,27 +71,10 @@ fn arguments(request: &Value) -> String {
     words.join(" ")
 }
 
-/// A path of the management API as the log has it: short, and without what stands behind `auth`, where a password may be.
-#[must_use]
-pub fn without_secrets(path: &str) -> String {
-    const SECRET: &str = "/auth/";
-    let path = match path.to_ascii_lowercase().find(SECRET) {
-        Some(at) => &path[..at + SECRET.len()],
-        None => path,
-    };
-    shortened(path)
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(VALUE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::VALUE_CHARS_MAX;
     use serde_json::json;
 
     #[test]
