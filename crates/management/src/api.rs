@@ -185,6 +185,8 @@ pub struct Audited {
     pub what: String,
     /// What came of it.
     pub result: String,
+    /// How many of it there were.
+    pub count: u64,
 }
 
 /// A listener, as tools want to know it.

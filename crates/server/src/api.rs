@@ -1,9 +1,8 @@
 //! The running broker as the management API sees it.
 
-use crate::audit::{Audit, Deed};
+use crate::audit::{Audit, Deed, Source};
 use crate::config::Config;
 use crate::figures::Figures;
-use crate::log::Level;
 use crate::random;
 use crate::secrets;
 use crate::signal::Wish;
@@ -23,32 +22,12 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a change of the directory may take before whoever asked is told that it is unsure.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes that are on their way to shard 0 at a time.
 const CHANGES_MAX: usize = 1_000;
-
-/// Lines on refused logins that the log gets in a second.
-const REFUSALS_MAX: u32 = 10;
-
-/// How many lines on refused logins there were in this second.
-#[derive(Debug, Default)]
-pub struct Refusals(Mutex<Option<(Instant, u32)>>);
-
-impl Refusals {
-    /// Whether one more line may be written.
-    fn may_tell(&self) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, count) = match *told {
-            Some((since, count)) if since.elapsed() < Duration::from_secs(1) => (since, count + 1),
-            _ => (Instant::now(), 1),
-        };
-        *told = Some((since, count));
-        count <= REFUSALS_MAX
-    }
-}
 
 /// The broker.
 pub struct RunningBroker {
@@ -72,8 +51,6 @@ pub struct RunningBroker {
     pub stopper: Stopper,
     /// Told when the broker is to stop.
     pub wish: Sender<Wish>,
-    /// Lines on refused logins.
-    pub refusals: Refusals,
     /// What an operator has said.
     pub service: Mutex<Service>,
 }
@@ -202,18 +179,17 @@ impl Running for RunningBroker {
     }
 
     fn note(&self, done: &Done<'_>) {
-        // Whoever guesses passwords, or has none, does not fill the disk.
-        if !done.is_logged_in && !self.refusals.may_tell() {
-            return;
-        }
-        let level = if done.status < 400 { Level::Info } else { Level::Warning };
         let from = done.peer.map_or_else(|| "control socket".to_owned(), |peer| peer.to_string());
-        let what = format!("{} {}", done.method, secrets::of_path(done.path));
-        let text = format!("{what}: {}", done.status);
-        let fields = vec![("user", done.user.to_owned()), ("from", from.clone())];
+        // Both are the client's.
+        let (method, path) = (secrets::shortened(done.method), secrets::of_path(done.path));
         let (user, result) = (done.user.to_owned(), done.status.to_string());
+        let source = match done.peer {
+            Some(peer) if !done.is_logged_in => Source::Address(peer.ip()),
+            _ => Source::User(user.clone()),
+        };
+        let what = format!("{method} {path}");
         let deed = Deed { user, from, face: done.face, what, result };
-        self.audit.note((level, "management"), text, fields, Some(deed));
+        self.audit.note_request(source, deed, done.status >= 400);
     }
 
     fn audited(&self) -> Vec<Audited> {

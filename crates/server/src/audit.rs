@@ -1,22 +1,28 @@
 //! What was done, by whom and with what result: a line in the log, one in the audit file if there is one, and the last
 //! ones in memory. Bodies, passwords and their hashes are in none of them.
+//!
+//! Nobody waits for it: a thread writes the file, and what finds no room there is counted. Requests to the management API
+//! that repeat or fail very often are counted instead of taken down one by one, see [`limits`].
 
-use crate::log::{Level, Log, timestamp};
+mod file;
+mod limits;
+mod writer;
+
+pub use limits::Source;
+
+use crate::log::{Level, Log};
 use crate::secrets::without_userinfo;
+use file::AuditFile;
 use lepus_management::api::Audited;
-use serde_json::json;
+use limits::{Act, Limits, WINDOW};
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use writer::Writer;
 
 /// Entries that are kept in memory.
 const RECENT_MAX: usize = 1_000;
-/// Files beside the current one that are kept.
-const OLDER_MAX: u32 = 4;
 /// Characters of each part of an entry.
 const PART_CHARS_MAX: usize = 512;
 
@@ -29,12 +35,17 @@ pub struct Audit {
 
 #[derive(Debug)]
 struct Trail {
+    log: Log,
     /// Oldest first.
     recent: VecDeque<Audited>,
-    file: Option<AuditFile>,
+    writer: Option<Writer>,
+    limits: Limits,
+    /// Whether a thread waits for the end of the window.
+    is_awaited: bool,
 }
 
 /// What was done, to be taken down now.
+#[derive(Clone, Debug)]
 pub struct Deed {
     /// Who did it; empty where that is not known.
     pub user: String,
@@ -48,6 +59,20 @@ pub struct Deed {
     pub result: String,
 }
 
+/// An entry that says nothing yet, of this moment.
+fn entry_of_now() -> Audited {
+    let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Audited {
+        at_millis: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+        user: String::new(),
+        from: String::new(),
+        face: "audit",
+        what: String::new(),
+        result: String::new(),
+        count: 1,
+    }
+}
+
 impl Audit {
     /// One that writes to the log alone.
     #[must_use]
@@ -56,19 +81,27 @@ impl Audit {
     }
 
     /// One that writes to the file at `path` as well, and begins another one where it would become longer than so many
-    /// bytes.
+    /// bytes. The file is written by a thread, which ends with the last clone.
     ///
     /// # Errors
-    /// In words, when the file cannot be written.
+    /// In words, when the file cannot be written, or the system has no thread.
     pub fn in_file(log: &Log, path: &Path, bytes_max: u64) -> Result<Audit, String> {
-        let file = AuditFile::open(path, bytes_max)
-            .map_err(|error| format!("cannot write the audit file {}: {error}", path.display()))?;
-        Ok(Audit::with(log, Some(file)))
+        let failed = |error| format!("cannot write the audit file {}: {error}", path.display());
+        let mut file = AuditFile::open(path, bytes_max).map_err(failed)?;
+        let own = log.clone();
+        let write = move |entry: &Audited| file.write(entry, |why| own.error("audit", why));
+        let writer = Writer::start(log, write).map_err(failed)?;
+        Ok(Audit::with(log, Some(writer)))
     }
 
-    fn with(log: &Log, file: Option<AuditFile>) -> Audit {
-        let trail = Trail { recent: VecDeque::new(), file };
+    fn with(log: &Log, writer: Option<Writer>) -> Audit {
+        let (recent, limits) = (VecDeque::new(), Limits::default());
+        let trail = Trail { log: log.clone(), recent, writer, limits, is_awaited: false };
         Audit { log: log.clone(), trail: Arc::new(Mutex::new(trail)) }
+    }
+
+    fn trail(&self) -> MutexGuard<'_, Trail> {
+        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes a line to the log and, with a `deed`, takes that down.
@@ -81,113 +114,103 @@ impl Audit {
     ) {
         self.log.write(level, kind, without_userinfo(&text), fields);
         if let Some(deed) = deed {
-            self.take_down(deed);
+            self.trail().take_down(&deed, 1);
         }
     }
 
-    fn take_down(&self, deed: Deed) {
-        let now = SystemTime::now();
-        let age = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let part = |text: &str| match text.char_indices().nth(PART_CHARS_MAX) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text.to_owned(),
-        };
-        let entry = Audited {
-            at_millis: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-            user: part(&deed.user),
-            from: part(&deed.from),
-            face: deed.face,
-            what: part(&without_userinfo(&deed.what)),
-            result: part(&without_userinfo(&deed.result)),
-        };
-        let mut trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &mut trail.file
-            && let Err(error) = file.write(&entry)
-        {
-            let text =
-                format!("an entry is not in the audit file {}: {error}", file.path.display());
-            self.log.error("audit", text);
+    /// Takes down a request to the management API, in the log as well, or counts it: then the count follows within a second
+    /// or so. It waits for nobody.
+    pub fn note_request(&self, source: Source, deed: Deed, is_failure: bool) {
+        let mut trail = self.trail();
+        let acts = trail.limits.admit(source, deed, is_failure, Instant::now());
+        trail.take_down_all(&acts);
+        if trail.limits.has_counts() && !trail.is_awaited {
+            let own = Arc::downgrade(&self.trail);
+            let thread = std::thread::Builder::new().name("audit-counts".to_owned());
+            // Without a thread the next request has the counts told.
+            trail.is_awaited = thread.spawn(move || tell_counts(&own)).is_ok();
         }
-        if trail.recent.len() == RECENT_MAX {
-            trail.recent.pop_front();
+    }
+
+    /// Takes down what was counted, and waits until the file has all, but not longer than `timeout`.
+    pub fn flush(&self, timeout: Duration) {
+        let mut trail = self.trail();
+        let counts = trail.limits.close();
+        trail.take_down_all(&counts);
+        let flush = trail.writer.as_ref().map(Writer::flush);
+        drop(trail);
+        if let Some(flush) = flush {
+            flush.wait(timeout);
         }
-        trail.recent.push_back(entry);
     }
 
     /// The last entries, newest first.
     #[must_use]
     pub fn recent(&self) -> Vec<Audited> {
-        let trail = self.trail.lock().unwrap_or_else(PoisonError::into_inner);
-        trail.recent.iter().rev().cloned().collect()
+        self.trail().recent.iter().rev().cloned().collect()
     }
 }
 
-/// The current file of entries, one JSON object a line.
-#[derive(Debug)]
-struct AuditFile {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
-    bytes_max: u64,
-    /// The last line was not written to its end.
-    is_torn: bool,
-}
-
-impl AuditFile {
-    fn open(path: &Path, bytes_max: u64) -> io::Result<AuditFile> {
-        let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
-        let bytes = file.seek(SeekFrom::End(0))?;
-        let mut is_torn = false;
-        if bytes > 0 {
-            let mut last = [0];
-            file.seek(SeekFrom::End(-1))?;
-            file.read_exact(&mut last)?;
-            is_torn = last != *b"\n";
-        }
-        Ok(AuditFile { path: path.to_owned(), file, bytes, bytes_max, is_torn })
-    }
-
-    fn write(&mut self, entry: &Audited) -> io::Result<()> {
-        let at = UNIX_EPOCH + Duration::from_millis(entry.at_millis);
-        let line = json!({
-            "time": timestamp(at),
-            "user": entry.user,
-            "from": entry.from,
-            "face": entry.face,
-            "what": entry.what,
-            "result": entry.result,
-        });
-        let end = if self.is_torn { "\n" } else { "" };
-        let line = format!("{end}{line}\n");
-        if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
-            self.begin_another()?;
-        }
-        // Whatever was written of it counts, too.
-        self.is_torn = true;
-        self.bytes += line.len() as u64;
-        self.file.write_all(line.as_bytes())?;
-        self.is_torn = false;
-        Ok(())
-    }
-
-    /// The file becomes the first of the older ones, the oldest goes.
-    fn begin_another(&mut self) -> io::Result<()> {
-        for number in (1..OLDER_MAX).rev() {
-            match std::fs::rename(self.older(number), self.older(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+/// Tells counts as windows end, until one has none.
+fn tell_counts(trail: &Weak<Mutex<Trail>>) {
+    let mut wait = WINDOW;
+    loop {
+        std::thread::sleep(wait);
+        let Some(trail) = trail.upgrade() else { return };
+        let mut trail = trail.lock().unwrap_or_else(PoisonError::into_inner);
+        match trail.limits.time_left(Instant::now()) {
+            Some(left) if trail.limits.has_counts() => {
+                wait = left;
+                if left.is_zero() {
+                    let counts = trail.limits.close();
+                    trail.take_down_all(&counts);
+                    wait = WINDOW;
+                }
+            }
+            _ => {
+                trail.is_awaited = false;
+                return;
             }
         }
-        std::fs::rename(&self.path, self.older(1))?;
-        *self = AuditFile::open(&self.path, self.bytes_max)?;
-        Ok(())
+    }
+}
+
+impl Trail {
+    fn take_down_all(&mut self, acts: &[Act]) {
+        for Act { deed, is_failure, count } in acts {
+            let level = if *is_failure { Level::Warning } else { Level::Info };
+            let mut text = format!("{}: {}", without_userinfo(&deed.what), deed.result);
+            let mut fields = vec![("user", deed.user.clone()), ("from", deed.from.clone())];
+            if *count > 1 {
+                text.push_str(&format!(", {count} times"));
+                fields.push(("count", count.to_string()));
+            }
+            self.log.write(level, "management", text, fields);
+            self.take_down(deed, *count);
+        }
     }
 
-    fn older(&self, number: u32) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
-        PathBuf::from(name)
+    fn take_down(&mut self, deed: &Deed, count: u64) {
+        let part = |text: &str| match text.char_indices().nth(PART_CHARS_MAX) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.to_owned(),
+        };
+        let entry = Audited {
+            user: part(&deed.user),
+            from: part(&deed.from),
+            face: deed.face,
+            what: part(&without_userinfo(&deed.what)),
+            result: part(&without_userinfo(&deed.result)),
+            count,
+            ..entry_of_now()
+        };
+        if let Some(writer) = &self.writer {
+            writer.write(entry.clone());
+        }
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(entry);
     }
 }
 
@@ -196,7 +219,10 @@ mod tests {
     use super::*;
     use crate::log::Format;
     use lepus_probe::Scratch;
-    use serde_json::Value;
+    use std::io;
+
+    /// How long a test waits at most.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn log() -> Log {
         Log::start(Level::Error, Format::Text, io::sink()).unwrap()
@@ -212,59 +238,61 @@ mod tests {
         }
     }
 
-    fn whats(path: &Path) -> Vec<String> {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.map(|line| line["what"].as_str().unwrap().to_owned()).collect()
+    fn note(audit: &Audit, what: &str) {
+        audit.note((Level::Info, "order"), String::new(), Vec::new(), Some(deed(what)));
     }
 
     #[test]
-    fn entries_are_lines_that_survive_a_start_and_older_files_go() {
-        let root = Scratch::new("audit");
+    fn the_file_has_what_was_taken_down_in_its_order() {
+        let root = Scratch::new("audit-order");
         let path = root.path().join("audit.jsonl");
-        let bytes_max = 400;
-        for round in 0..3 {
-            let audit = Audit::in_file(&log(), &path, bytes_max).unwrap();
-            for number in 0..9 {
-                audit.take_down(deed(&format!("PUT /api/x/{round}{number}")));
-            }
+        let audit = Audit::in_file(&log(), &path, 1 << 20).unwrap();
+        note(&audit, "first");
+        for _ in 0..3 {
+            audit.note_request(Source::User("u".to_owned()), deed("PUT x"), false);
         }
-        let name = |number| root.path().join(format!("audit.jsonl.{number}"));
-        let files: Vec<Vec<String>> = [path.clone(), name(1), name(2), name(3), name(4)]
-            .iter()
-            .map(|path| {
-                assert!(std::fs::metadata(path).unwrap().len() <= bytes_max);
-                whats(path)
+        note(&audit, "last");
+        audit.flush(PATIENCE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<(String, u64)> = lines
+            .map(|line: serde_json::Value| {
+                (line["what"].as_str().unwrap().to_owned(), line["count"].as_u64().unwrap())
             })
             .collect();
-        let kept: Vec<String> = files.into_iter().rev().flatten().collect();
-        assert_eq!(kept.last().unwrap(), "PUT /api/x/28");
-        assert!(kept.is_sorted() && kept.len() >= 9, "{kept:?}");
-        assert!(!name(5).exists());
+        // Where the window did not end in between.
+        let sum = |what: &str| {
+            lines.iter().filter(|(one, _)| one == what).map(|(_, count)| count).sum::<u64>()
+        };
+        assert_eq!((lines[0].0.as_str(), sum("PUT x"), sum("last")), ("first", 3, 1));
+        let recent: Vec<(String, u64)> =
+            audit.recent().into_iter().rev().map(|entry| (entry.what, entry.count)).collect();
+        assert_eq!(recent, lines);
+        let error = Audit::in_file(&log(), root.path(), 1).unwrap_err();
+        assert!(error.starts_with("cannot write the audit file"), "{error}");
     }
 
     #[test]
-    fn a_line_that_was_cut_is_ended_before_the_next() {
-        let root = Scratch::new("audit-torn");
-        let path = root.path().join("audit.jsonl");
-        std::fs::write(&path, "{\"what\":").unwrap();
-        Audit::in_file(&log(), &path, 1 << 20).unwrap().take_down(deed("DELETE /api/x"));
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines.len(), lines[0]), (2, "{\"what\":"));
-        let line: Value = serde_json::from_str(lines[1]).unwrap();
-        assert_eq!(line["what"], "DELETE /api/x");
-        let time = line["time"].as_str().unwrap();
-        assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
-        let error = Audit::in_file(&log(), root.path(), 1).unwrap_err();
-        assert!(error.starts_with("cannot write the audit file"), "{error}");
+    fn counts_are_told_though_nothing_follows() {
+        let audit = Audit::in_log(&log());
+        for _ in 0..100 {
+            audit.note_request(Source::User("u".to_owned()), deed("DELETE x"), true);
+        }
+        let begun = Instant::now();
+        let sum = || audit.recent().iter().map(|entry| entry.count).sum::<u64>();
+        while sum() < 100 {
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
+        assert_eq!(sum(), 100);
+        assert!(audit.recent().len() < 100);
     }
 
     #[test]
     fn memory_has_the_last_ones_and_no_part_is_endless() {
         let audit = Audit::in_log(&log());
         for number in 0..RECENT_MAX + 5 {
-            audit.take_down(deed(&format!("{number} {}", "x".repeat(5_000))));
+            note(&audit, &format!("{number} {}", "x".repeat(5_000)));
         }
         let recent = audit.recent();
         assert_eq!(recent.len(), RECENT_MAX);

@@ -11,7 +11,7 @@ mod progress;
 mod reload;
 mod start;
 
-use crate::api::{Refusals, RunningBroker};
+use crate::api::RunningBroker;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::control::ControlServer;
@@ -40,6 +40,8 @@ use std::time::Duration;
 
 /// How long the end waits for the log to be written.
 const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+/// The same for the audit file.
+const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a notice may take from a shard that has ended.
 const NOTICE_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -88,6 +90,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     let entrance = Entrance::open(config, log)?;
     let desk = Arc::new(OnceLock::new());
     let audit = start_audit(config, log)?;
+    let _written = FlushAtEnd(audit.clone());
     let control = start_control(config, &lifecycle, &desk, &audit)?;
     let starting = Start {
         config: Arc::clone(config),
@@ -126,7 +129,6 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         identity: running.identity(),
         stopper: running.stopper(),
         wish: wish.clone(),
-        refusals: Refusals::default(),
         service: Mutex::default(),
     };
     let broker: Arc<dyn Running> = Arc::new(broker);
@@ -218,6 +220,15 @@ fn listener((name, address): &Address) -> Option<Listener> {
 }
 
 /// Where what is done is taken down.
+/// Gives what was taken down last a moment to reach its file, however this ends.
+struct FlushAtEnd(Audit);
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        self.0.flush(AUDIT_FLUSH_TIMEOUT);
+    }
+}
+
 fn start_audit(config: &Config, log: &Log) -> Result<Audit, String> {
     match &config.management_audit_file {
         Some(path) => Audit::in_file(log, path, config.management_audit_bytes_max),

@@ -15,6 +15,7 @@ pub(crate) fn list(context: &Context<'_>) -> Result<Reply, Failure> {
             "face": entry.face,
             "what": entry.what,
             "result": entry.result,
+            "count": entry.count,
         })
     });
     context.list_rows(rows.collect())

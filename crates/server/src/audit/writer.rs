@@ -1,0 +1,200 @@
+//! The thread that writes entries, so that nobody who does something waits for a disk.
+
+use super::entry_of_now;
+use crate::log::Log;
+use lepus_management::api::Audited;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Entries that may wait for the thread.
+pub(super) const WAITING_MAX: usize = 4096;
+
+/// Something for the thread.
+enum Order {
+    Write(Audited),
+    /// Answered when all before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// The way to the thread, which ends with it.
+#[derive(Debug)]
+pub(super) struct Writer {
+    log: Log,
+    orders: SyncSender<Order>,
+    /// Entries for which there was no room, and that are not told yet.
+    left_out: Arc<AtomicU64>,
+}
+
+impl Writer {
+    /// Starts the thread; `write` writes an entry to where it belongs.
+    ///
+    /// # Errors
+    /// When the system has no thread.
+    pub(super) fn start(
+        log: &Log,
+        write: impl FnMut(&Audited) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Writer> {
+        let (orders, waiting) = sync_channel(WAITING_MAX);
+        let left_out = Arc::new(AtomicU64::new(0));
+        let thread = Thread { log: log.clone(), write, left_out: Arc::clone(&left_out) };
+        std::thread::Builder::new().name("audit".to_owned()).spawn(move || {
+            let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
+            thread.run(&waiting);
+        })?;
+        Ok(Writer { log: log.clone(), orders, left_out })
+    }
+
+    /// Has an entry written, or counts it where too many wait. It never waits itself.
+    pub(super) fn write(&self, entry: Audited) {
+        if self.orders.try_send(Order::Write(entry)).is_err()
+            && self.left_out.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            let text = format!(
+                "the disk is behind by {WAITING_MAX} entries: further ones are left out of the audit file and counted"
+            );
+            self.log.error("audit", text);
+        }
+    }
+
+    /// What is to be waited for, with [`Flush::wait`], until all that came before is written.
+    pub(super) fn flush(&self) -> Flush {
+        Flush(self.orders.clone())
+    }
+}
+
+/// A wish to wait.
+pub(super) struct Flush(SyncSender<Order>);
+
+impl Flush {
+    /// Waits, but not longer than `timeout`.
+    pub(super) fn wait(self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        let (done, answer) = sync_channel(1);
+        while self.0.try_send(Order::Flush(done.clone())).is_err() {
+            if Instant::now() >= deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // A timeout means that the disk takes nothing.
+        let _ = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+struct Thread<W> {
+    log: Log,
+    write: W,
+    left_out: Arc<AtomicU64>,
+}
+
+impl<W: FnMut(&Audited) -> io::Result<()>> Thread<W> {
+    fn run(mut self, orders: &Receiver<Order>) {
+        for order in orders {
+            match order {
+                Order::Write(entry) => {
+                    self.write(&entry);
+                    self.tell_left_out();
+                }
+                Order::Flush(done) => {
+                    self.tell_left_out();
+                    // Who asks may be gone.
+                    let _ = done.try_send(());
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, entry: &Audited) {
+        if let Err(error) = (self.write)(entry) {
+            self.log.error("audit", format!("an entry is not in the audit file: {error}"));
+            self.left_out.fetch_add(entry.count, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a line near where entries are missing.
+    fn tell_left_out(&mut self) {
+        let count = self.left_out.load(Ordering::Relaxed);
+        if count == 0 {
+            return;
+        }
+        let mut entry = entry_of_now();
+        "entries that are missing near here".clone_into(&mut entry.what);
+        "not written".clone_into(&mut entry.result);
+        entry.count = count;
+        // If that does not work either, with the next one.
+        if (self.write)(&entry).is_ok() {
+            self.left_out.fetch_sub(count, Ordering::Relaxed);
+            self.log.warning("audit", format!("{count} entries are missing in the audit file"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Format, Level};
+    use std::sync::mpsc::channel;
+
+    fn log() -> Log {
+        Log::start(Level::Error, Format::Text, io::sink()).unwrap()
+    }
+
+    fn entry(number: usize) -> Audited {
+        Audited { what: number.to_string(), ..entry_of_now() }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_disk_that_hangs_and_what_finds_no_room_is_counted() {
+        let (release, released) = channel::<()>();
+        let (written, all) = channel();
+        let writer = Writer::start(&log(), move |entry| {
+            // It hangs until this is dropped.
+            let _ = released.recv();
+            written.send(entry.clone()).unwrap();
+            Ok(())
+        });
+        let writer = writer.unwrap();
+        let count = WAITING_MAX + 100;
+        for number in 0..count {
+            writer.write(entry(number));
+        }
+        assert!(all.try_recv().is_err());
+        drop(release);
+        writer.flush().wait(Duration::from_secs(60));
+        drop(writer);
+        let all: Vec<Audited> = all.iter().collect();
+        assert_eq!(all.iter().map(|entry| entry.count).sum::<u64>(), count as u64);
+        let (told, kept): (Vec<_>, Vec<_>) =
+            all.iter().partition(|entry| entry.result == "not written");
+        // One may be in the thread's hands.
+        assert!([WAITING_MAX, WAITING_MAX + 1].contains(&kept.len()), "{}", kept.len());
+        assert_eq!(told.len(), 1);
+        assert!(kept.iter().enumerate().all(|(place, entry)| entry.what == place.to_string()));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_told_when_something_can() {
+        let (written, all) = channel();
+        let mut calls = 0;
+        let writer = Writer::start(&log(), move |entry| {
+            calls += 1;
+            // The first entry, the line about it, and the second entry.
+            if calls <= 3 {
+                return Err(io::Error::other("full"));
+            }
+            written.send((entry.what.clone(), entry.count)).unwrap();
+            Ok(())
+        });
+        let writer = writer.unwrap();
+        for number in 0..3 {
+            writer.write(entry(number));
+        }
+        drop(writer);
+        let all: Vec<(String, u64)> = all.iter().collect();
+        let missing = "entries that are missing near here".to_owned();
+        assert_eq!(all, [(missing, 2), ("2".to_owned(), 1)]);
+    }
+}
