@@ -24,7 +24,7 @@ enum Order {
 pub(super) struct Writer {
     log: Log,
     orders: SyncSender<Order>,
-    /// Entries for which there was no room, and that are not told yet.
+    /// What is in entries for which there was no room, by their counts, and is not told yet.
     left_out: Arc<AtomicU64>,
 }
 
@@ -49,8 +49,9 @@ impl Writer {
 
     /// Has an entry written, or counts it where too many wait. It never waits itself.
     pub(super) fn write(&self, entry: Audited) {
+        let count = entry.count;
         if self.orders.try_send(Order::Write(entry)).is_err()
-            && self.left_out.fetch_add(1, Ordering::Relaxed) == 0
+            && self.left_out.fetch_add(count, Ordering::Relaxed) == 0
         {
             let text = format!(
                 "the disk is behind by {WAITING_MAX} entries: further ones are left out of the audit file and counted"
@@ -121,13 +122,16 @@ impl<W: FnMut(&Audited) -> io::Result<()>> Thread<W> {
             return;
         }
         let mut entry = entry_of_now();
-        "entries that are missing near here".clone_into(&mut entry.what);
+        "requests and orders that are missing near here".clone_into(&mut entry.what);
         "not written".clone_into(&mut entry.result);
         entry.count = count;
         // If that does not work either, with the next one.
         if (self.write)(&entry).is_ok() {
             self.left_out.fetch_sub(count, Ordering::Relaxed);
-            self.log.warning("audit", format!("{count} entries are missing in the audit file"));
+            self.log.warning(
+                "audit",
+                format!("{count} requests and orders are missing in the audit file"),
+            );
         }
     }
 }
@@ -161,12 +165,13 @@ mod tests {
         for number in 0..count {
             writer.write(entry(number));
         }
+        writer.write(Audited { count: 7, ..entry(count) });
         assert!(all.try_recv().is_err());
         drop(release);
         writer.flush().wait(Duration::from_secs(60));
         drop(writer);
         let all: Vec<Audited> = all.iter().collect();
-        assert_eq!(all.iter().map(|entry| entry.count).sum::<u64>(), count as u64);
+        assert_eq!(all.iter().map(|entry| entry.count).sum::<u64>(), count as u64 + 7);
         let (told, kept): (Vec<_>, Vec<_>) =
             all.iter().partition(|entry| entry.result == "not written");
         // One may be in the thread's hands.
@@ -194,7 +199,7 @@ mod tests {
         }
         drop(writer);
         let all: Vec<(String, u64)> = all.iter().collect();
-        let missing = "entries that are missing near here".to_owned();
+        let missing = "requests and orders that are missing near here".to_owned();
         assert_eq!(all, [(missing, 2), ("2".to_owned(), 1)]);
     }
 }
