@@ -101,9 +101,9 @@ fn carry_out(command: Command) -> Result<(), String> {
         }
         Command::Idle { crowd, places } => idle::run(crowd, &places.prepare()?.0),
         Command::Large { message, places } => large::run(message, &places.prepare()?.0),
-        Command::Management { management, places } => {
+        Command::Management { objects, places } => {
             let (place, load) = places.prepare()?;
-            management::run(management, &place, &load)
+            management::run(objects, &place, &load)
         }
         Command::TlsChurn { churn, places } => tls_churn::run(churn, &places.prepare()?.0),
         Command::Drive { load, messages } => return drive(&load, messages),

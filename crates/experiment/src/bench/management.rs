@@ -34,7 +34,7 @@ const LOAD: &str = "stream-16";
 
 /// How many objects, and how often.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Management {
+pub struct ManyQueues {
     /// Queues, each with three bindings
     #[arg(long, default_value_t = 100_000)]
     queues: usize,
@@ -57,7 +57,7 @@ const LEGEND: [&str; 5] = [
 ///
 /// # Errors
 /// When the broker does not start or refuses a request, or the report cannot be written.
-pub fn run(plan: Management, place: &Place, load: &Load) -> io::Result<()> {
+pub fn run(plan: ManyQueues, place: &Place, load: &Load) -> io::Result<()> {
     let size = ("objects", format!("{} queues, {} bindings", plan.queues, plan.queues * BINDINGS));
     let mut sheet = Sheet::new(Cover { name: "management", title: TITLE, asks: ASKS, size }, place);
     let port = free_port()?;
@@ -71,7 +71,7 @@ pub fn run(plan: Management, place: &Place, load: &Load) -> io::Result<()> {
 }
 
 fn measure(
-    plan: Management,
+    plan: ManyQueues,
     place: &Place,
     load: &Load,
     port: u16,
@@ -145,7 +145,7 @@ struct Run {
 
 /// Messages with and without somebody who asks for all queues, in turn.
 fn beside(
-    plan: Management,
+    plan: ManyQueues,
     place: &Place,
     load: &Load,
     subject: &Subject,

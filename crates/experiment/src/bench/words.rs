@@ -5,7 +5,7 @@ use super::curves;
 use super::ground::Ground;
 use super::idle::Crowd;
 use super::large::LargeMessage;
-use super::management::Management;
+use super::management::ManyQueues;
 use super::measure::{Load, SECONDS_MIN};
 use super::place::Place;
 use super::tls_churn::Churn;
@@ -121,7 +121,7 @@ pub enum Command {
     /// Measures what the management API costs with many queues, and what messages lose beside it
     Management {
         #[command(flatten)]
-        management: Management,
+        objects: ManyQueues,
         #[command(flatten)]
         places: Places,
     },
