@@ -76,8 +76,9 @@ fn a_commit_that_is_cut_off_has_taken_all_or_nothing() {
     assert!(went > 5 && stayed > 5, "{went} went and {stayed} stayed");
 }
 
-#[test]
-fn between_shards_nothing_is_acknowledged_before_it_is_on_the_disk_elsewhere() {
+/// A channel that has told its transaction to end, which takes three of five messages to a queue of another shard; the disk
+/// does not answer yet.
+fn committing_between_shards() -> (World, Channel) {
     let world = World::on_disk(2);
     let (near, far) = (world.channel(0), world.channel(1));
     near.declare_exclusive("anchor");
@@ -88,6 +89,12 @@ fn between_shards_nothing_is_acknowledged_before_it_is_on_the_disk_elsewhere() {
     take_over(&near, "from", "to", 3);
     world.hold_disk();
     near.send(tx::Commit {});
+    (world, near)
+}
+
+#[test]
+fn between_shards_nothing_is_acknowledged_before_it_is_on_the_disk_elsewhere() {
+    let (world, near) = committing_between_shards();
     assert!(near.answer().is_none(), "the disk has not answered");
     assert_eq!(world.queue("from").unacked, 3);
     world.release_disk();
@@ -99,16 +106,7 @@ fn between_shards_nothing_is_acknowledged_before_it_is_on_the_disk_elsewhere() {
 
 #[test]
 fn a_client_that_goes_before_its_commit_is_done_elsewhere_loses_nothing() {
-    let world = World::on_disk(2);
-    let (near, far) = (world.channel(0), world.channel(1));
-    near.declare_exclusive("anchor");
-    far.declare_exclusive("other-anchor");
-    durable(&near, "from");
-    durable(&far, "to");
-    publish_confirmed(&world.channel(0), "from", 0..5);
-    take_over(&near, "from", "to", 3);
-    world.hold_disk();
-    near.send(tx::Commit {});
+    let (world, near) = committing_between_shards();
     near.client().reset();
     world.release_disk();
     assert_eq!(numbers(&world, "to"), [0, 1, 2]);
