@@ -8,6 +8,7 @@
 mod deletion;
 mod draft;
 mod log;
+mod questions;
 mod replay;
 pub mod salvage;
 
@@ -32,6 +33,7 @@ use crate::outbox::{Outbox, Severity};
 use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
 use log::Slice;
+use questions::Questions;
 
 /// The log of definitions; shard 0 drives it.
 pub const LOG: LogId = LogId(0);
@@ -82,6 +84,8 @@ pub struct Definitions {
     end: Option<Position>,
     /// What is deleted and not over yet, with all that follows from it.
     deletions: Deletions,
+    /// Questions that ask for many changes and are not answered.
+    questions: Questions,
     /// How much was decided in this cycle, in changes and in bindings that go with them.
     effort: usize,
     /// The rest of what waits is decided in the next cycle.
@@ -106,6 +110,7 @@ impl Definitions {
             touched: Footprint::new(hash),
             end: None,
             deletions: Deletions::default(),
+            questions: Questions::default(),
             effort: 0,
             is_put_off: false,
             is_busy: false,
@@ -130,6 +135,15 @@ impl Definitions {
     /// A request waits to be decided.
     pub(crate) fn wait(&mut self, origin: Origin, request: Request) {
         self.waiting.push_back((origin, request));
+    }
+
+    /// The requests of a question wait to be decided, at least one.
+    pub(crate) fn wait_for_all(&mut self, question: u64, requests: Vec<Request>) {
+        self.questions.add(question, requests.len());
+        let waiting = requests.into_iter().zip(0..);
+        let waiting =
+            waiting.map(|(request, index)| (Origin::ControlPart { question, index }, request));
+        self.waiting.extend(waiting);
     }
 
     /// Who asked for moves of queues that are not decided yet: they never will be.
@@ -290,6 +304,12 @@ impl Definitions {
             Origin::Control(question) => {
                 let answer = Answer::Changed(result.map(|_| ()));
                 return out.answers.push((question, answer));
+            }
+            Origin::ControlPart { question, index } => {
+                if let Some(all) = self.questions.answered(question, index, result.map(|_| ())) {
+                    out.answers.push((question, Answer::ChangedAll(all)));
+                }
+                return;
             }
             Origin::Channel(channel) => channel.shard,
             Origin::Ending { shard, .. }

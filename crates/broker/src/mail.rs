@@ -226,6 +226,13 @@ pub enum Origin {
     },
     /// The control plane; the number names its question.
     Control(u64),
+    /// The same, of a question that asks for many changes: the change at this place.
+    ControlPart {
+        /// Number of the question.
+        question: u64,
+        /// The place.
+        index: u32,
+    },
     /// Shard 0 itself: an exchange that deletes itself by a deletion of this number.
     Deletion(u64),
 }

@@ -100,6 +100,9 @@ pub enum Query {
     },
     /// Changes the directory; for shard 0. [`Answer::Changed`], once the change is durable and applied.
     Change(Request),
+    /// Changes the directory by each of these in their order, as [`Query::Change`] does, and goes on where one is
+    /// refused; for shard 0. [`Answer::ChangedAll`], once all are answered. Others' changes may come in between.
+    ChangeAll(Vec<Request>),
     /// Waits until every queue and exchange of the shard follows the policies of this epoch, and those that the shard
     /// knows: [`Answer::PoliciesApplied`], which may take as long as messages above a new limit have to leave. After some
     /// seconds the answer says how far the shard is by then. Who changed

@@ -11,6 +11,7 @@ mod authentication;
 mod backlog;
 mod bindings;
 mod blocked;
+mod changes_together;
 mod channels;
 mod confirms;
 mod consume;

@@ -26,8 +26,10 @@ use std::time::Duration;
 
 /// How long a change of the directory may take before whoever asked is told that it is unsure.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Changes that are on their way to shard 0 at a time.
-const CHANGES_MAX: usize = 1_000;
+/// Changes that one question asks shard 0 for at most: as many as share a sync of the log.
+const CHANGES_AT_ONCE: usize = 512;
+/// Questions that are on their way to shard 0 at a time: it decides on one while the log is synced for another.
+const QUESTIONS_MAX: usize = 3;
 
 /// The broker.
 pub struct RunningBroker {
@@ -102,16 +104,18 @@ impl Running for RunningBroker {
         let mut waiting = VecDeque::new();
         let mut requests = requests.into_iter();
         loop {
-            while waiting.len() < CHANGES_MAX
-                && let Some(request) = requests.next()
-            {
-                let begun = self.figures.commands.begin(ShardId(0), Query::Change(request));
+            while waiting.len() < QUESTIONS_MAX {
+                let part: Vec<Request> = requests.by_ref().take(CHANGES_AT_ONCE).collect();
+                if part.is_empty() {
+                    break;
+                }
+                let begun = self.figures.commands.begin(ShardId(0), Query::ChangeAll(part));
                 waiting.push_back(begun.map_err(|stopped| stopped.to_string())?);
             }
             let Some(answer) = waiting.pop_front() else { return Ok(results) };
             match answer.recv_timeout(CHANGE_TIMEOUT) {
-                Ok(Answer::Changed(result)) => results.push(result),
-                Ok(other) => unreachable!("a change is answered with {other:?}"),
+                Ok(Answer::ChangedAll(all)) => results.extend(all),
+                Ok(other) => unreachable!("changes are answered with {other:?}"),
                 Err(_) => {
                     let count = results.len();
                     return Err(format!(

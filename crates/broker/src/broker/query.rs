@@ -21,6 +21,11 @@ impl Broker {
                 self.sequence(now, Origin::Control(number), request, out);
                 return self.run_follow_ups(now, out);
             }
+            Query::ChangeAll(requests) => {
+                assert!(self.shard.id == ShardId(0), "shard 0 orders the directory's changes");
+                self.sequence_all(now, number, requests, out);
+                return self.run_follow_ups(now, out);
+            }
             Query::CloseConnection { connection, why } => {
                 Answer::Ordered(self.session().close_connection(now, connection, &why, out))
             }

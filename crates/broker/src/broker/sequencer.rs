@@ -1,5 +1,7 @@
 //! The directory's changes: shard 0 orders them, every shard applies them.
 
+use alloc::vec::Vec;
+
 use lepus_base::Now;
 
 use crate::broker::Broker;
@@ -7,6 +9,7 @@ use crate::definitions::{Aftermath, Decided, Decision};
 use crate::directory::{Applied, Change, Request};
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
+use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Why no queue goes to another shard any more.
@@ -28,6 +31,21 @@ impl Broker {
             return self.definitions.answer(self.shard.id, origin, Err(stays()), out);
         }
         self.definitions.wait(origin, request);
+        self.advance(now, out);
+    }
+
+    /// The same with many requests, which are answered together.
+    pub(crate) fn sequence_all(
+        &mut self,
+        now: Now,
+        question: u64,
+        requests: Vec<Request>,
+        out: &mut Outbox,
+    ) {
+        if requests.is_empty() {
+            return out.answers.push((question, Answer::ChangedAll(Vec::new())));
+        }
+        self.definitions.wait_for_all(question, requests);
         self.advance(now, out);
     }
 
@@ -137,8 +155,6 @@ impl Broker {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use lepus_base::ShardId;
 
     use super::*;

@@ -58,6 +58,8 @@ pub enum Answer {
     },
     /// What became of a change of the directory.
     Changed(Result<(), Refusal>),
+    /// What became of many, in the order of the requests.
+    ChangedAll(Vec<Result<(), Refusal>>),
     /// The policies are followed.
     PoliciesApplied {
         /// Up to this epoch; less than was asked for only where very many wait.

@@ -255,7 +255,10 @@ impl SessionSide<'_> {
                 return self.cleaned(now, slot, out);
             }
             Origin::Home { .. } | Origin::Migration { .. } => panic!("{origin:?} is no session"),
-            Origin::Start | Origin::Control(_) | Origin::Deletion(_) => return,
+            Origin::Start
+            | Origin::Control(_)
+            | Origin::ControlPart { .. }
+            | Origin::Deletion(_) => return,
         };
         let Some(at) = self.find_channel(to) else {
             return race!("the channel closed before the directory answered");
