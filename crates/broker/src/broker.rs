@@ -35,6 +35,9 @@ use crate::shard::Shard;
 use crate::timers::Timer;
 use crate::view::View;
 
+/// What is spent in a turn on tidying up filters of bindings, in steps of some ten nanoseconds.
+const TIDY_STEPS: usize = 8_192;
+
 /// The broker's state on one shard.
 #[derive(Debug)]
 pub struct Broker {
@@ -115,7 +118,9 @@ impl Broker {
     /// at the very end of a cycle: what the driver does after them leaves work, too.
     #[must_use]
     pub fn has_work(&self, out: &Outbox) -> bool {
-        self.definitions.has_work() || self.view().has_work(out)
+        self.definitions.has_work()
+            || self.directory.has_untidy_filters()
+            || self.view().has_work(out)
     }
 
     /// The queue with this id, if its home is here.
@@ -297,6 +302,7 @@ impl Broker {
         self.session().work_on_settlings(now, out);
         self.home().work_on_delayed(now, out);
         self.work_on_definitions(now, out);
+        self.directory.tidy_filters(TIDY_STEPS);
         self.session().work_on_looks(now, out);
         self.home().work_on_oldest();
         self.home().retry_dead_letters();

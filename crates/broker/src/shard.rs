@@ -5,14 +5,13 @@ use alloc::vec::Vec;
 
 use alloc::boxed::Box;
 use alloc::format;
-use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{HashState, Now, Pool, QueueId, Rng, ShardId, VhostId};
 
 use crate::alarm::Alarm;
 use crate::backpressure::Backpressure;
 use crate::channel::Target;
 use crate::counters::Counters;
-use crate::directory::{Directory, Request, Routes};
+use crate::directory::{Directory, Message, Request, Routes};
 use crate::effort::Effort;
 use crate::held::Held;
 use crate::jobs::Jobs;
@@ -23,7 +22,6 @@ use crate::mail::{ChannelRef, Mail, Origin, Receipt, Reply, report};
 use crate::outbox::Outbox;
 use crate::outbox::Severity;
 use crate::owner::{Conditions, Owner};
-use crate::routing_keys::RoutingKeys;
 use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
 use crate::trace::Tracing;
@@ -400,14 +398,11 @@ impl Shard {
         &mut self,
         directory: &Directory,
         vhost: VhostId,
-        exchange: &str,
-        keys: RoutingKeys<'_>,
-        properties: &[u8],
+        message: Message<'_>,
     ) -> bool {
         self.routes.clear();
-        let properties = PropertiesRef(properties);
         let (routes, rng) = (&mut self.routes, &mut self.rng);
-        let _ = directory.route(vhost, exchange, keys, properties, rng, routes);
+        let _ = directory.route(vhost, message, rng, routes);
         self.effort.spend(routes.steps());
         !routes.are_too_far()
     }

@@ -31,6 +31,7 @@ mod exchange_to_exchange;
 mod exchanges;
 mod exclusive;
 mod figures;
+mod filters;
 mod frames;
 mod get;
 mod global_qos;

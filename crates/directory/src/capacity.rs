@@ -4,6 +4,7 @@ use crate::accounts::Accounts;
 use crate::change::Change;
 use crate::parameters::Parameters;
 use crate::policies::Policies;
+use crate::router::is_filtered;
 use crate::size::{arguments_of, kind_of};
 use crate::topology::Topology;
 use alloc::format;
@@ -31,6 +32,10 @@ pub struct Capacity {
     pub arguments_bytes_max: u64,
     /// Bytes of all arguments in one virtual host.
     pub vhost_arguments_bytes_max: u64,
+    /// Bindings of one exchange that have a filter.
+    pub exchange_filters_max: u64,
+    /// Bindings of one virtual host that have a filter.
+    pub vhost_filters_max: u64,
     /// Policies and operator policies.
     pub policies_max: u64,
     /// Policies and operator policies of one virtual host.
@@ -50,6 +55,8 @@ impl Default for Capacity {
             binding_arguments_max: 256,
             arguments_bytes_max: 16 << 10,
             vhost_arguments_bytes_max: 256 << 20,
+            exchange_filters_max: 10_000,
+            vhost_filters_max: 100_000,
             policies_max: 10_000,
             vhost_policies_max: 1_000,
             parameters_max: 10_000,
@@ -163,6 +170,22 @@ impl Budget {
             if count as u64 > limit {
                 return refuse(format!(
                     "cannot {what}: the binding has {count} arguments, and {limit} is the limit"
+                ));
+            }
+        }
+        if let Change::Bound(binding) = change
+            && is_filtered(binding.arguments.as_ref())
+        {
+            let (of_exchange, of_vhost) = topology.filters_of(binding.vhost, &binding.source);
+            let limit = self.capacity.exchange_filters_max;
+            if of_exchange as u64 >= limit {
+                return refuse(format!("cannot {what}: {limit} of its bindings have a filter"));
+            }
+            let limit = self.capacity.vhost_filters_max;
+            if of_vhost >= limit {
+                let vhost = accounts.vhost_name(vhost);
+                return refuse(format!(
+                    "cannot {what}: {limit} bindings in vhost '{vhost}' have a filter"
                 ));
             }
         }

@@ -33,6 +33,8 @@ pub enum ExchangeKind {
     Random,
     /// To one random binding; binding keys are empty.
     LocalRandom,
+    /// By the filters of bindings alone, each of which has one.
+    Filter,
 }
 
 impl ExchangeKind {
@@ -48,6 +50,7 @@ impl ExchangeKind {
             ExchangeKind::ModulusHash => "x-modulus-hash",
             ExchangeKind::Random => "x-random",
             ExchangeKind::LocalRandom => "x-local-random",
+            ExchangeKind::Filter => "x-filter",
         }
     }
 
@@ -68,6 +71,7 @@ impl ExchangeKind {
             ExchangeKind::ModulusHash,
             ExchangeKind::Random,
             ExchangeKind::LocalRandom,
+            ExchangeKind::Filter,
         ]
         .into_iter()
     }

@@ -4,6 +4,7 @@
 //! routing touches no binding record except for headers; the list of routes is reused by the
 //! caller, so that routing allocates nothing in the steady state.
 
+mod filters;
 mod hash;
 mod headers;
 mod keys;
@@ -11,6 +12,8 @@ mod meter;
 mod shares;
 mod topic;
 
+pub use filters::{FILTER, FORMAT, SELECTOR};
+pub(crate) use filters::{Filters, is_filtered, never_matches, parse as parse_filter};
 pub(crate) use headers::check_arguments as check_headers_arguments;
 
 use crate::binding::{Binding, Bindings, Destination, Link, Links, Target};
@@ -19,6 +22,7 @@ use crate::exchange::ExchangeKind;
 use crate::routing_keys::RoutingKeys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use filters::{FilterScan, Verdicts};
 use hash::ConsistentHash;
 use headers::{Headers, Scan};
 use keys::Keys;
@@ -62,6 +66,7 @@ pub struct Routes {
     walk: u32,
     topic: Walk,
     headers: Scan,
+    filters: FilterScan,
 }
 
 impl Default for Routes {
@@ -84,6 +89,7 @@ impl Routes {
             walk: 0,
             topic: Walk::default(),
             headers: Scan::default(),
+            filters: FilterScan::default(),
         }
     }
 
@@ -145,7 +151,7 @@ impl Routes {
 
     /// Whether all routes since [`Routes::clear`] follow from virtual host, exchange and routing
     /// keys alone, so that they hold while the directory's version stays. False where a headers,
-    /// random, hashing-by-header or delayed exchange took part.
+    /// random, hashing-by-header or delayed exchange or a binding with a filter took part.
     #[must_use]
     pub fn is_cacheable(&self) -> bool {
         !self.varies
@@ -207,11 +213,13 @@ impl Routes {
         self.varies = true;
     }
 
-    /// Adds what `router` finds among bindings to what is living; `places` are the routes of all queues
-    /// by place. False: nothing.
+    /// Adds what `router` finds among bindings to what is living, as far as `filters` let the message pass; `places` are
+    /// the routes of all queues by place. False: nothing.
+    #[expect(clippy::too_many_arguments, reason = "parts of the topology, each with an owner")]
     pub(crate) fn select(
         &mut self,
         router: &Router,
+        filters: Option<&Filters>,
         bindings: &Bindings,
         message: Message<'_>,
         rng: &mut Rng,
@@ -221,13 +229,19 @@ impl Routes {
         let meter = Meter::new(self.steps, self.steps_max);
         let Routes { list, varies, pending, visited, walk, topic, headers: scan, .. } = self;
         let mut found = false;
+        let mut verdicts = Verdicts::new(filters, message, &mut self.filters, &meter);
+        // These have no place in such a router: the filters say which they are.
+        let matched = match router {
+            Router::All(_) => verdicts.find_all(bindings),
+            _ => Vec::new(),
+        };
         let mut emit = |links: &[Link]| {
             if !meter.spend(links.len() as u32) {
                 return;
             }
             list.reserve(links.len());
             for link in links {
-                if !is_living(link.target) {
+                if !is_living(link.target) || !verdicts.pass(link.binding) {
                     continue;
                 }
                 found = true;
@@ -243,7 +257,10 @@ impl Routes {
             }
         };
         match router {
-            Router::All(links) => emit(bindings.links(links)),
+            Router::All(links) => {
+                emit(bindings.links(links));
+                emit(&matched);
+            }
             Router::Keys(keys) => {
                 for key in message.keys.iter() {
                     if !meter.spend(KEY_STEPS) {
@@ -270,6 +287,7 @@ impl Routes {
                 emit(choose(links, || rng.below(links.len() as u64), &is_living));
             }
         }
+        *varies |= verdicts.end(matched);
         self.steps = meter.used();
         found
     }
@@ -300,11 +318,27 @@ fn choose<'a>(
     found.map_or(&[], |index| &links[index..=index])
 }
 
-/// What of a message a router may look at.
-#[derive(Clone, Copy)]
-pub(crate) struct Message<'a> {
-    pub(crate) keys: RoutingKeys<'a>,
-    pub(crate) properties: PropertiesRef<'a>,
+/// What of a message routing may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The exchange that it is published to; empty for the default exchange.
+    pub exchange: &'a str,
+    /// Its routing keys.
+    pub keys: RoutingKeys<'a>,
+    /// Its properties, as on the wire: headers and hashing exchanges and filters look at them.
+    pub properties: PropertiesRef<'a>,
+    /// Its body: filters look at it.
+    pub body: &'a [u8],
+    /// Milliseconds since 1970-01-01 UTC when it was accepted, or when it died.
+    pub millis: u64,
+}
+
+#[cfg(test)]
+impl<'a> Message<'a> {
+    /// One without a body.
+    fn of(keys: RoutingKeys<'a>, properties: PropertiesRef<'a>) -> Message<'a> {
+        Message { exchange: "", keys, properties, body: b"", millis: 0 }
+    }
 }
 
 /// The bindings of one exchange in the form that its type asks for.
@@ -324,7 +358,7 @@ impl Router {
     pub(crate) fn new(kind: ExchangeKind, arguments: TableRef<'_>, state: HashState) -> Router {
         match kind {
             ExchangeKind::Direct => Router::Keys(Keys::new(state)),
-            ExchangeKind::Fanout => Router::All(Links::EMPTY),
+            ExchangeKind::Fanout | ExchangeKind::Filter => Router::All(Links::EMPTY),
             ExchangeKind::Topic => Router::Topic(Box::new(Trie::new(state))),
             ExchangeKind::Headers => Router::Headers(Box::new(Headers::new(state))),
             ExchangeKind::ConsistentHash => Router::Hash(Box::new(ConsistentHash::new(arguments))),
@@ -352,6 +386,11 @@ impl Router {
             Router::Headers(_) => headers::bytes_of(binding.arguments()),
             Router::Hash(_) => hash::BINDING_BYTES,
         }
+    }
+
+    /// Whether every message comes to every binding: those with a filter are found by it then and not kept here.
+    pub(crate) fn takes_everything(&self) -> bool {
+        matches!(self, Router::All(_))
     }
 
     /// Adds a binding that was checked with [`check_binding`]; `to` is its target by name.
@@ -390,6 +429,7 @@ pub(crate) fn check_binding(
     routing_key: &str,
     arguments: TableRef<'_>,
 ) -> Result<(), Refusal> {
+    filters::check(kind, arguments)?;
     match kind {
         ExchangeKind::Headers => check_headers_arguments(arguments),
         ExchangeKind::ConsistentHash => hash::check_weight(routing_key),

@@ -10,15 +10,17 @@ pub(crate) enum Kind {
     Queue,
     Exchange,
     Binding,
+    /// A binding that has a filter, once more.
+    Filter,
 }
 
 /// The sums.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Size {
     bytes: usize,
-    /// Queues, exchanges and bindings by virtual host, what is decided and not applied yet
+    /// Queues, exchanges, bindings and filters by virtual host, what is decided and not applied yet
     /// included.
-    holdings: BTreeMap<VhostId, [u64; 3]>,
+    holdings: BTreeMap<VhostId, [u64; 4]>,
     /// Bytes of arguments by virtual host, what is decided and not applied yet included.
     arguments: BTreeMap<VhostId, u64>,
 }
@@ -86,7 +88,7 @@ impl Size {
             *count += 1;
         } else {
             *count -= 1;
-            if *counts == [0; 3] {
+            if *counts == [0; 4] {
                 self.holdings.remove(&vhost);
             }
         }

@@ -12,7 +12,7 @@ use crate::binding::{Bindings, Chain, Destination, Target};
 use crate::change::{Applied, BindingChange, Change};
 use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
-use crate::router::Route;
+use crate::router::{Filters, Route, is_filtered, never_matches, parse_filter};
 use crate::size::{Kind, Size, arguments_of, kind_of};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -31,12 +31,17 @@ pub use routing::too_far;
 
 /// Bytes of an entry in a table of names, with the room that a table keeps, about.
 const ENTRY_BYTES: usize = 8;
+/// Bytes that a filter takes in its exchange's set beside its parts, about.
+const FILTER_BYTES: usize = 256;
+/// How often a set has the text of a filter, about: as it was written, in normal form, and its values.
+const FILTER_PARTS: usize = 3;
 /// Bytes that an allocation takes beside what was asked for, about.
 const ALLOCATION_BYTES: usize = 16;
 
 /// Where messages go. What a change takes along is computed here, and the same on every shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
+    hash: HashState,
     exchanges: Exchanges,
     queues: Queues,
     bindings: Bindings,
@@ -49,12 +54,15 @@ pub(crate) struct Topology {
     dead: BTreeSet<Target>,
     /// Bindings that go in one step at most.
     slice: usize,
+    /// Places of exchanges whose filters may be tidied up.
+    untidy: BTreeSet<u32>,
 }
 
 impl Topology {
     /// An empty one. `shards` is the number of shards, at least one.
     pub(crate) fn new(hash: HashState, shards: u16) -> Topology {
         Topology {
+            hash,
             exchanges: Exchanges::new(hash),
             queues: Queues::new(hash, shards),
             bindings: Bindings::new(hash),
@@ -63,6 +71,7 @@ impl Topology {
             clearing: VecDeque::new(),
             dead: BTreeSet::new(),
             slice: clearing::SLICE,
+            untidy: BTreeSet::new(),
         }
     }
 
@@ -196,6 +205,7 @@ impl Topology {
         if let Some((vhost, kind)) = kind_of(change) {
             self.size.hold(vhost, kind, true);
         }
+        self.hold_filter(change, true);
         if let Some(id) = change.used_id() {
             self.queues.use_id(id);
         }
@@ -212,8 +222,17 @@ impl Topology {
         if let Some((vhost, kind)) = kind_of(change) {
             self.size.hold(vhost, kind, false);
         }
+        self.hold_filter(change, false);
         if let Change::QueueDeclared(info) = change {
             self.queues.release(info);
+        }
+    }
+
+    fn hold_filter(&mut self, change: &Change, comes: bool) {
+        if let Change::Bound(binding) = change
+            && is_filtered(binding.arguments.as_ref())
+        {
+            self.size.hold(binding.vhost, Kind::Filter, comes);
         }
     }
 
@@ -330,7 +349,16 @@ impl Topology {
         let exchange = self.exchanges.at_mut(source);
         bindings.link(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings += 1;
-        exchange.router.insert(bindings, place, &change.destination);
+        // It was checked when it came; by a later version's rules it may be none: then nothing matches it.
+        let filter = parse_filter(arguments.as_ref()).unwrap_or_else(|_| Some(never_matches()));
+        if let Some(filter) = &filter {
+            let filters = exchange.filters.get_or_insert_with(|| Box::new(Filters::new(self.hash)));
+            filters.insert(place, filter);
+            self.untidy.insert(source);
+        }
+        if filter.is_none() || !exchange.router.takes_everything() {
+            exchange.router.insert(bindings, place, &change.destination);
+        }
         let head = match target.split() {
             Ok(queue) => &mut self.queues.at_mut(queue).as_target,
             Err(exchange) => &mut self.exchanges.at_mut(exchange).as_target,
@@ -365,12 +393,39 @@ impl Topology {
     fn count_binding(&mut self, place: u32, comes: bool) {
         let binding = self.bindings.get(place);
         let exchange = self.exchanges.at(binding.source);
+        let (vhost, arguments) = (exchange.info.vhost, binding.arguments().bytes().len());
+        let has_filter = is_filtered(binding.arguments());
         let bytes = Bindings::BINDING_BYTES
             + ENTRY_BYTES
             + binding.routing_key.bytes()
-            + exchange.router.bytes_of(binding);
-        let (vhost, arguments) = (exchange.info.vhost, binding.arguments().bytes().len());
+            + exchange.router.bytes_of(binding)
+            + if has_filter { FILTER_BYTES + FILTER_PARTS * arguments } else { 0 };
         self.size.count(vhost, Kind::Binding, bytes, arguments, comes);
+        if has_filter {
+            self.size.hold(vhost, Kind::Filter, comes);
+        }
+    }
+
+    /// How many bindings of an exchange, and of its virtual host, have a filter.
+    pub(crate) fn filters_of(&self, vhost: VhostId, exchange: &str) -> (usize, u64) {
+        let place = self.exchanges.place(vhost, exchange);
+        let filters = place.and_then(|place| self.exchanges.at(place).filters.as_ref());
+        (filters.map_or(0, |filters| filters.len()), self.size.holding(vhost, Kind::Filter))
+    }
+
+    /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds. What
+    /// they say is the same before and after.
+    pub(crate) fn tidy_filters(&mut self, steps: usize) {
+        let Some(&place) = self.untidy.first() else { return };
+        let filters = self.exchanges.get_mut(place).and_then(|slot| slot.filters.as_mut());
+        if !filters.is_some_and(|filters| filters.tidy(steps)) {
+            self.untidy.remove(&place);
+        }
+    }
+
+    /// Whether [`Topology::tidy_filters`] has something to do.
+    pub(crate) fn has_untidy_filters(&self) -> bool {
+        !self.untidy.is_empty()
     }
 }
 

@@ -13,7 +13,7 @@ use lepus_amqp::PropertiesRef;
 use lepus_amqp::properties::Property;
 
 /// Which fields to read, and into which slots.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Extraction {
     body: Trie,
     headers: Trie,

@@ -22,7 +22,7 @@ const AT_ONCE_MAX: usize = 512;
 const RATIO: usize = 3;
 
 /// Branches in a tail and in segments.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     tail: Vec<Entry>,
     /// Of the tail's entries, one after the other.
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 /// The segments of a shape.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shaped {
     shape: Shape,
     segments: Vec<Arc<Segment>>,

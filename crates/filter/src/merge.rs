@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 /// A merge under way. Its segments stay where they are until it is done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Merge {
     shape: Shape,
     inputs: Vec<Arc<Segment>>,

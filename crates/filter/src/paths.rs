@@ -9,7 +9,7 @@ use lepus_base::{HashMap, HashState};
 pub(crate) type Slot = u32;
 
 /// Fields in use, counted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Paths {
     slots: HashMap<Path, Slot>,
     /// By slot, the field and how often it is used; none where the slot is free.

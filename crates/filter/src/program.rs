@@ -26,7 +26,7 @@ use values::Values;
 pub(crate) type NodeId = u32;
 
 /// What a part does with others.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Op {
     Null,
     Bool(bool),
@@ -52,7 +52,7 @@ enum Op {
 }
 
 /// A test of a value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum TestOp {
     Compare(Comparison, NodeId),
     Between {
@@ -81,7 +81,7 @@ enum TestOp {
     Never,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     op: Op,
     /// Its normal form, by which it is found.
@@ -90,7 +90,7 @@ struct Node {
 }
 
 /// An array that quantifiers look at.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct List {
     path: ListPath,
     slot: Slot,
@@ -98,7 +98,7 @@ struct List {
 }
 
 /// The graph of a set of filters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Program {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub(crate) type BranchId = u32;
 
 /// Branches of one shape.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// Tells segments apart, and which is older.
     pub(crate) born: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Segment {
 }
 
 /// The constants that a field is compared with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Dictionary {
     pub(crate) slot: Slot,
     pub(crate) is_text: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Dictionary {
 }
 
 /// The ends of one side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) dictionary: usize,
     pub(crate) is_lower: bool,

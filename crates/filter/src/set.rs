@@ -81,7 +81,7 @@ const NONE: u32 = u32::MAX;
 /// Equal ones are kept once. What a filter compares for equality is looked up, ranges stand in columns, and only what is
 /// left is evaluated, for messages that pass the rest. [`FilterSet::work`] tidies up a little at a time; without it
 /// matching is as right, but slower.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FilterSet {
     limits: SetLimits,
     state: HashState,
@@ -104,7 +104,7 @@ pub struct FilterSet {
 }
 
 /// A distinct filter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     normal: Box<str>,
     uses: Vec<Match>,
@@ -397,7 +397,7 @@ impl GroupKey {
 }
 
 /// A group that is looked up, or the one of all messages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Filed {
     key: Option<GroupKey>,
     /// Tells groups apart that have the same place one after the other.

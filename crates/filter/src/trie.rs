@@ -11,12 +11,12 @@ const NONE: u32 = u32::MAX;
 pub(crate) type NodeId = u32;
 
 /// The wanted paths of one part of a message. Nodes are numbered so that all below one follow it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Trie {
     nodes: Vec<Node>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     slot: u32,
     /// The last node below.
@@ -29,7 +29,7 @@ struct Node {
     indexes: Vec<(u32, NodeId)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Name {
     /// The first eight bytes.
     print: u64,

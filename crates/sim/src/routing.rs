@@ -51,12 +51,69 @@ pub(crate) enum Destination {
     Exchange(usize),
 }
 
+/// What a header has to be for a binding to take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filter {
+    IsThere,
+    IsOne,
+    IsOneOrMore,
+    IsNotRed,
+}
+
+impl Filter {
+    /// One of them, for one binding in three. Nothing random is asked for, so that seeds stay what they are.
+    fn of(place: usize, to: Destination, key: &str) -> Option<(Filter, &'static str)> {
+        let to = match to {
+            Destination::Queue(queue) => queue,
+            Destination::Exchange(exchange) => exchange + 5,
+        };
+        let number = 7 * place + 3 * to + key.len();
+        let all = [Filter::IsThere, Filter::IsOne, Filter::IsOneOrMore, Filter::IsNotRed];
+        number.is_multiple_of(3).then(|| (all[number / 3 % 4], NAMES[number / 12 % 3]))
+    }
+
+    /// The text of it.
+    fn text(self, name: &str) -> String {
+        match self {
+            Filter::IsThere => format!("{name} IS NOT NULL"),
+            Filter::IsOne => format!("{name} = 1"),
+            Filter::IsOneOrMore => format!("{name} >= 1"),
+            Filter::IsNotRed => format!("NOT ({name} = 'red')"),
+        }
+    }
+
+    /// Whether it is true for a header. Nothing is said of one that is not there.
+    fn holds(self, value: Option<&Value>) -> bool {
+        let Some(value) = value else { return false };
+        let number = match value {
+            Value::I32(number) => Some(i64::from(*number)),
+            Value::Timestamp(seconds) => Some(*seconds as i64),
+            _ => None,
+        };
+        match self {
+            Filter::IsThere => true,
+            Filter::IsOne => number == Some(1),
+            Filter::IsOneOrMore => number >= Some(1),
+            // Bytes are not text.
+            Filter::IsNotRed => *value != Value::from("red"),
+        }
+    }
+}
+
 /// One binding.
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     pub(crate) to: Destination,
     pub(crate) key: String,
     pub(crate) arguments: Table,
+    /// What a header has to be besides.
+    pub(crate) filter: Option<(Filter, &'static str)>,
+}
+
+impl Binding {
+    fn passes(&self, headers: &Table) -> bool {
+        self.filter.is_none_or(|(filter, name)| filter.holds(headers.get(name)))
+    }
 }
 
 /// One exchange and its bindings.
@@ -156,6 +213,7 @@ pub(crate) fn route(exchanges: &[ExchangePlan], first: usize, address: &Address)
         }
         let taken: Vec<Destination> = (exchange.bindings.iter())
             .filter(|binding| takes(exchange.rule, binding, address))
+            .filter(|binding| binding.passes(&address.headers))
             .map(|binding| binding.to)
             .collect();
         let others = exchange.alternate.filter(|_| taken.is_empty()).map(Destination::Exchange);
@@ -247,7 +305,7 @@ fn random_value(rng: &mut Rng) -> Value {
 
 /// A binding that fits an exchange.
 fn random_binding(rng: &mut Rng, rule: Rule, to: Destination) -> Binding {
-    let mut binding = Binding { to, key: random_key(rng), arguments: Table::new() };
+    let mut binding = Binding { to, key: random_key(rng), arguments: Table::new(), filter: None };
     match rule {
         Rule::Topic => {
             let mut words: Vec<&str> = binding.key.split('.').collect();
@@ -310,6 +368,14 @@ pub(crate) fn exchanges(
         for next in (0..index).filter(|_| !is_hash && !delays) {
             if !exchanges[next].delays && rng.chance(1, 6) {
                 bindings.push(random_binding(rng, rule, Destination::Exchange(next)));
+            }
+        }
+        if !takes_all && !is_hash {
+            for binding in &mut bindings {
+                binding.filter = Filter::of(index, binding.to, &binding.key);
+                if let Some((filter, name)) = binding.filter {
+                    binding.arguments.insert("x-filter", filter.text(name));
+                }
             }
         }
         let other = (index > 0).then(|| rng.below(index as u64) as usize);

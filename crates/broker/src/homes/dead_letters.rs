@@ -13,6 +13,7 @@ use crate::channel::Target;
 use crate::dead_letter::{
     DeadLetter, DestinationRef, Sender, Source, end_cycles, loose_letters_of, sender_of,
 };
+use crate::directory::Message;
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
 use crate::homes::HomeSide;
 use crate::journal::{Found, LETTERS, Log, Need, Occupied, Room};
@@ -443,14 +444,14 @@ impl HomeSide<'_> {
             let mut routes = core::mem::take(&mut self.shard.routes);
             routes.clear();
             let copies = further_keys(&properties);
-            self.directory.route_dead_letter(
-                vhost,
-                &exchange,
-                RoutingKeys { first: key, further: &copies },
-                PropertiesRef(&properties),
-                &mut self.shard.rng,
-                &mut routes,
-            );
+            let message = Message {
+                exchange: &exchange,
+                keys: RoutingKeys { first: key, further: &copies },
+                properties: PropertiesRef(&properties),
+                body: view.body,
+                millis: now.wall_millis,
+            };
+            self.directory.route_dead_letter(vhost, message, &mut self.shard.rng, &mut routes);
             self.shard.effort.spend(routes.steps());
             resolve(&routes, &mut targets);
             is_too_far = routes.are_too_far();

@@ -10,6 +10,7 @@ use lepus_store::AppendError;
 use crate::channel::Target;
 use crate::dead_letter::delayed_of;
 use crate::delayed::{Due, Later, Wish};
+use crate::directory::Message;
 use crate::effort::{TARGETS_AT_ONCE_MAX, as_queues, first};
 use crate::homes::HomeSide;
 use crate::journal::{Found, LogSet, Occupied, Room};
@@ -249,14 +250,14 @@ impl HomeSide<'_> {
         let further = further_keys(view.properties);
         let mut routes = core::mem::take(&mut self.shard.routes);
         routes.clear();
-        self.directory.route_dead_letter(
-            vhost,
+        let message = Message {
             exchange,
-            RoutingKeys { first, further: &further },
+            keys: RoutingKeys { first, further: &further },
             properties,
-            &mut self.shard.rng,
-            &mut routes,
-        );
+            body: view.body,
+            millis: now.wall_millis,
+        };
+        self.directory.route_dead_letter(vhost, message, &mut self.shard.rng, &mut routes);
         self.shard.effort.spend(routes.steps());
         let mut targets = Vec::new();
         resolve(&routes, &mut targets);

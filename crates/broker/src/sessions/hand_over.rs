@@ -1,9 +1,11 @@
 //! A connection without state goes to the home of the first queue that it names.
 
 use alloc::boxed::Box;
+use lepus_amqp::properties::PropertiesRef;
 
 use crate::connection::Connection;
 use crate::departure::STAY;
+use crate::directory::Message;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::session::{Consume, DeclareQueue, Event, Incoming, Operation, Publish};
 use crate::sessions::SessionSide;
@@ -56,10 +58,14 @@ impl SessionSide<'_> {
 
     /// The home of the queue that a message reaches, if it reaches exactly one.
     pub(crate) fn only_home(&mut self, vhost: VhostId, publish: &Publish<'_>) -> Option<ShardId> {
-        let keys = publish.routing_key.into();
-        self.shard
-            .find_routes(self.directory, vhost, publish.exchange, keys, publish.properties)
-            .then_some(())?;
+        let message = Message {
+            exchange: publish.exchange,
+            keys: publish.routing_key.into(),
+            properties: PropertiesRef(publish.properties),
+            body: publish.body,
+            millis: self.shard.now.wall_millis,
+        };
+        self.shard.find_routes(self.directory, vhost, message).then_some(())?;
         match self.shard.routes.as_slice() {
             [route] => Some(route.home),
             _ => None,

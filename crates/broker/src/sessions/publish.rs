@@ -9,6 +9,7 @@ use crate::channel::At;
 use crate::channel::Target;
 use crate::connections::mark_dirty;
 use crate::delayed::Later;
+use crate::directory::Message;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Room;
 use crate::mail::Receipt;
@@ -130,6 +131,13 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> (Served, usize) {
         let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
+        let message = Message {
+            exchange: publish.exchange,
+            keys,
+            properties: PropertiesRef(&checked.properties),
+            body: publish.body,
+            millis: now.wall_millis,
+        };
         let mut replies = Addressed::default();
         let is_traced = self.shard.tracing.is_traced(at.vhost);
         if publish.exchange.is_empty() {
@@ -148,13 +156,7 @@ impl SessionSide<'_> {
             && let Some(id) = info.holding
         {
             // Nobody hears of it when it is due.
-            if !self.shard.find_routes(
-                self.directory,
-                at.vhost,
-                publish.exchange,
-                keys,
-                &checked.properties,
-            ) {
+            if !self.shard.find_routes(self.directory, at.vhost, message) {
                 return (Served::TooFar(self.shard.routes.steps_max()), 0);
             }
             if is_traced {
@@ -163,13 +165,7 @@ impl SessionSide<'_> {
             }
             return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
         }
-        if !self.shard.find_routes(
-            self.directory,
-            at.vhost,
-            publish.exchange,
-            keys,
-            &checked.properties,
-        ) {
+        if !self.shard.find_routes(self.directory, at.vhost, message) {
             return (Served::TooFar(self.shard.routes.steps_max()), 0);
         }
         // What is traced comes by here each time: ways that are remembered know nothing of it.

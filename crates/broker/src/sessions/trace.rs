@@ -4,6 +4,7 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_base::Now;
 
 use crate::channel::At;
+use crate::directory::Message;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::mail::{ChannelRef, Terms};
 use crate::message::{Incoming, MessageView};
@@ -47,11 +48,17 @@ impl SessionSide<'_> {
             return race!("the queue was deleted before its delivery came");
         };
         let keys = RoutingKeys { first: &copy.routing_key, further: &[] };
-        let properties = PropertiesRef(&copy.properties);
+        let message = Message {
+            exchange: TRACE_EXCHANGE,
+            keys,
+            properties: PropertiesRef(&copy.properties),
+            body: copy.body,
+            millis: now.wall_millis,
+        };
         let (routes, rng) = (&mut self.shard.routes, &mut self.shard.rng);
         routes.clear();
         // The exchange is internal; each virtual host has it.
-        self.directory.route_dead_letter(vhost, TRACE_EXCHANGE, keys, properties, rng, routes);
+        self.directory.route_dead_letter(vhost, message, rng, routes);
         self.shard.effort.spend(routes.steps());
         if routes.are_too_far() {
             return self.shard.tell_too_far(now, TRACE_EXCHANGE, out);

@@ -2,10 +2,8 @@
 
 use super::Directory;
 use crate::router::{Message, Routes};
-use crate::routing_keys::RoutingKeys;
 use crate::topology::{Unroutable, too_far};
 use alloc::format;
-use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Rng, VhostId};
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
@@ -15,22 +13,18 @@ impl Directory {
     /// nowhere by any of them hands it to its alternate exchange. A queue is reached once, loops
     /// end.
     ///
-    /// `properties` are the raw ones; only headers and hashing exchanges look at them.
-    ///
     /// # Errors
     /// 404 where the exchange does not exist, 403 where it is internal, 406 where it would take more
     /// steps than a message may.
     pub fn route(
         &self,
         vhost: VhostId,
-        exchange: &str,
-        keys: RoutingKeys<'_>,
-        properties: PropertiesRef<'_>,
+        message: Message<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> Result<(), Refusal> {
-        let found = self.topology.route(vhost, exchange, keys, properties, rng, routes);
-        found.map_err(|reason| self.refusal(vhost, exchange, reason, routes))
+        let found = self.topology.route(vhost, message, rng, routes);
+        found.map_err(|reason| self.refusal(vhost, message.exchange, reason, routes))
     }
 
     /// As [`Directory::route`] for messages that the broker publishes itself: internal exchanges
@@ -39,17 +33,27 @@ impl Directory {
     pub fn route_dead_letter(
         &self,
         vhost: VhostId,
-        exchange: &str,
-        keys: RoutingKeys<'_>,
-        properties: PropertiesRef<'_>,
+        message: Message<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> bool {
-        if exchange.is_empty() {
-            self.topology.route_by_name(vhost, keys, routes);
+        if message.exchange.is_empty() {
+            self.topology.route_by_name(vhost, message.keys, routes);
             return self.accounts.has_vhost(vhost);
         }
-        self.topology.route_through(vhost, exchange, Message { keys, properties }, rng, routes)
+        self.topology.route_through(vhost, message, rng, routes)
+    }
+
+    /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds: what
+    /// is found is the same before and after, but sooner.
+    pub fn tidy_filters(&mut self, steps: usize) {
+        self.topology.tidy_filters(steps);
+    }
+
+    /// Whether [`Directory::tidy_filters`] has something to do.
+    #[must_use]
+    pub fn has_untidy_filters(&self) -> bool {
+        self.topology.has_untidy_filters()
     }
 
     #[cold]

@@ -5,6 +5,7 @@ mod bindings;
 mod declarations;
 mod determinism;
 mod durable;
+mod filters;
 mod policies;
 mod size;
 mod slices;
@@ -91,6 +92,16 @@ impl Fixture {
     }
 
     fn reached_with(&mut self, exchange: &str, key: &str, headers: &Table) -> Vec<String> {
+        self.reached_by(exchange, key, headers, b"")
+    }
+
+    fn reached_by(
+        &mut self,
+        exchange: &str,
+        key: &str,
+        headers: &Table,
+        body: &[u8],
+    ) -> Vec<String> {
         let properties = lepus_amqp::properties::Properties {
             headers: Some(headers.clone()),
             ..Default::default()
@@ -99,9 +110,8 @@ impl Fixture {
         self.routes.clear();
         let vhost = self.vhost();
         let properties = PropertiesRef(&properties);
-        self.directory
-            .route(vhost, exchange, key.into(), properties, &mut self.rng, &mut self.routes)
-            .unwrap();
+        let message = Message { exchange, keys: key.into(), properties, body, millis: 1_000 };
+        self.directory.route(vhost, message, &mut self.rng, &mut self.routes).unwrap();
         let routes = self.routes.as_slice();
         assert!(routes.is_sorted_by(|one, two| one.queue < two.queue));
         let name = |route: &Route| self.directory.queue_by_id(route.queue).unwrap().name();

@@ -200,7 +200,7 @@ mod tests {
         }
 
         fn select(&self, key: &str, properties: &[u8]) -> u32 {
-            let message = Message { keys: key.into(), properties: PropertiesRef(properties) };
+            let message = Message::of(key.into(), PropertiesRef(properties));
             match self.router.select(message, &|_| true) {
                 [link] => link.target.split().unwrap(),
                 other => panic!("one link, not {other:?}"),
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn without_bindings_nothing_is_selected() {
         let fixture = Fixture::new(&Table::new());
-        let message = Message { keys: "".into(), properties: PropertiesRef(&[]) };
+        let message = Message::of("".into(), PropertiesRef(&[]));
         assert!(fixture.router.select(message, &|_| true).is_empty());
         assert!(modulus(&[], "k".into(), &|_| true).is_empty());
     }
@@ -319,7 +319,7 @@ mod tests {
         for number in 0..100 {
             let further = [format!("copy{number}")];
             let keys = RoutingKeys { first: "k", further: &further };
-            let message = Message { keys, properties: PropertiesRef(&[]) };
+            let message = Message::of(keys, PropertiesRef(&[]));
             consistent.push(fixture.router.select(message, &|_| true)[0].binding);
             let [link] = modulus(&links, keys, &|_| true) else { panic!("one link") };
             by_modulus.push(link.binding);

@@ -1,5 +1,6 @@
 //! Headers exchanges: bindings whose arguments are compared with the message's headers.
 
+use super::filters::{FILTER, FORMAT, SELECTOR};
 use super::meter::Meter;
 use crate::binding::{Bindings, Link, Links, NONE};
 use crate::routing_keys::BCC;
@@ -599,9 +600,11 @@ fn compared(
     arguments: TableRef<'_>,
     mode: Mode,
 ) -> impl Iterator<Item = (usize, &str, ValueRef<'_>)> {
-    arguments
-        .places()
-        .filter(move |(_, name, _)| *name != "x-match" && (mode.with_x || !name.starts_with("x-")))
+    arguments.places().filter(move |(_, name, _)| match name.starts_with("x-") {
+        // A filter is not a header, whatever the mode.
+        true => mode.with_x && !["x-match", FILTER, SELECTOR, FORMAT].contains(name),
+        false => true,
+    })
 }
 
 #[cfg(test)]

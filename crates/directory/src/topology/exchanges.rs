@@ -3,7 +3,7 @@
 use super::name_hash;
 use crate::binding::NONE;
 use crate::exchange::ExchangeInfo;
-use crate::router::Router;
+use crate::router::{Filters, Router};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,6 +14,8 @@ use lepus_base::{ChunkedSlab, HashState, LinearTable, QueueId, VhostId, is_same}
 pub(super) struct ExchangeSlot {
     pub(super) info: ExchangeInfo,
     pub(super) router: Router,
+    /// Those of its bindings, if any has one.
+    pub(super) filters: Option<Box<Filters>>,
     /// Where a message goes that it routes nowhere, by its policy, if its arguments do not say.
     pub(super) by_policy: Option<Box<str>>,
     /// First of the bindings that have it as their source.
@@ -81,6 +83,11 @@ impl Exchanges {
         self.slots.get(place)
     }
 
+    /// The same, to change it.
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut ExchangeSlot> {
+        self.slots.get_mut(place as usize)
+    }
+
     /// All exchanges with those on their way out.
     pub(super) fn iter(&self) -> impl Iterator<Item = &ExchangeSlot> {
         self.slots.iter().map(|(_, slot)| slot)
@@ -99,6 +106,7 @@ impl Exchanges {
         let place = self.slots.insert(ExchangeSlot {
             info,
             router,
+            filters: None,
             by_policy: None,
             as_source: NONE,
             bindings: 0,

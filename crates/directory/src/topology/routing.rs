@@ -1,10 +1,9 @@
 //! Routing through exchanges that are bound to exchanges, and to alternate exchanges.
 
 use super::Topology;
-use crate::router::{Message, Router, Routes};
+use crate::router::{Filters, Message, Router, Routes};
 use crate::routing_keys::RoutingKeys;
 use alloc::format;
-use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Rng, VhostId};
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
@@ -27,21 +26,19 @@ impl Topology {
     pub(crate) fn route(
         &self,
         vhost: VhostId,
-        exchange: &str,
-        keys: RoutingKeys<'_>,
-        properties: PropertiesRef<'_>,
+        message: Message<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> Result<(), Unroutable> {
-        if exchange.is_empty() {
-            self.route_by_name(vhost, keys, routes);
+        if message.exchange.is_empty() {
+            self.route_by_name(vhost, message.keys, routes);
             return Ok(());
         }
-        let start = self.exchanges.place(vhost, exchange).ok_or(Unroutable::NoExchange)?;
+        let start = self.exchanges.place(vhost, message.exchange);
+        let start = start.ok_or(Unroutable::NoExchange)?;
         if self.exchanges.at(start).info.internal {
             return Err(Unroutable::Internal);
         }
-        let message = Message { keys, properties };
         self.walk(start, message, rng, routes);
         if routes.are_too_far() { Err(Unroutable::TooFar) } else { Ok(()) }
     }
@@ -51,12 +48,11 @@ impl Topology {
     pub(crate) fn route_through(
         &self,
         vhost: VhostId,
-        exchange: &str,
         message: Message<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> bool {
-        let Some(start) = self.exchanges.place(vhost, exchange) else {
+        let Some(start) = self.exchanges.place(vhost, message.exchange) else {
             return false;
         };
         self.walk(start, message, rng, routes);
@@ -82,10 +78,11 @@ impl Topology {
                 routes.vary();
             }
             let (router, bindings, places) = (&slot.router, &self.bindings, self.queues.routes());
+            let filters = slot.filters.as_deref();
             let found = if self.dead.is_empty() {
-                routes.select(router, bindings, message, rng, places, |_| true)
+                routes.select(router, filters, bindings, message, rng, places, |_| true)
             } else {
-                self.select_living(router, message, rng, routes)
+                self.select_living(router, filters, message, rng, routes)
             };
             if !found
                 && let Some(alternate) = slot.info.alternate.as_ref().or(slot.by_policy.as_ref())
@@ -108,12 +105,14 @@ impl Topology {
     fn select_living(
         &self,
         router: &Router,
+        filters: Option<&Filters>,
         message: Message<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> bool {
         let is_living = |target| !self.dead.contains(&target);
-        routes.select(router, &self.bindings, message, rng, self.queues.routes(), is_living)
+        let places = self.queues.routes();
+        routes.select(router, filters, &self.bindings, message, rng, places, is_living)
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 /// Constants, sorted to be looked up.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Values {
     numbers: Vec<Number>,
     texts: Vec<Box<[u8]>>,

@@ -16,7 +16,7 @@ use lepus_base::HashState;
 pub(super) const PREFIXES: [usize; 6] = [32, 16, 8, 4, 2, 1];
 
 /// The groups of a set.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Filing {
     groups: Vec<Option<Filed>>,
     free: Vec<u32>,

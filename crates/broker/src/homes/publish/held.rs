@@ -4,7 +4,7 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_base::QueueId;
 
 use crate::channel::{At, HeldPublish};
-use crate::directory::too_far;
+use crate::directory::{Message, too_far};
 use crate::homes::HomeSide;
 use crate::journal::LogSet;
 use crate::properties::owned_headers;
@@ -41,8 +41,14 @@ impl HomeSide<'_> {
     ) -> Result<bool, Refusal> {
         queues.fill(0);
         let keys = RoutingKeys { first: &held.routing_key, further: &held.extra_keys };
-        if !self.shard.find_routes(self.directory, at.vhost, &held.exchange, keys, &held.properties)
-        {
+        let message = Message {
+            exchange: &held.exchange,
+            keys,
+            properties: PropertiesRef(&held.properties),
+            body: held.view().body,
+            millis: self.shard.now.wall_millis,
+        };
+        if !self.shard.find_routes(self.directory, at.vhost, message) {
             return Err(too_far(&held.exchange, self.shard.routes.steps_max()));
         }
         for route in self.shard.routes.as_slice() {

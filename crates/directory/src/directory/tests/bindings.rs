@@ -192,14 +192,16 @@ fn an_internal_exchange_takes_messages_from_exchanges_only() {
     let vhost = fixture.vhost();
     let properties = PropertiesRef(&[0, 0]);
     let Fixture { directory, rng, routes, .. } = &mut fixture;
-    let refused = directory.route(vhost, "xi", "".into(), properties, rng, routes);
+    let message =
+        |exchange| Message { exchange, keys: "".into(), properties, body: b"", millis: 0 };
+    let refused = directory.route(vhost, message("xi"), rng, routes);
     let refused = refused.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::AccessRefused);
     assert_eq!(refused.text, "cannot publish to internal exchange 'xi' in vhost '/'");
     routes.clear();
-    assert!(directory.route_dead_letter(vhost, "xi", "".into(), properties, rng, routes));
+    assert!(directory.route_dead_letter(vhost, message("xi"), rng, routes));
     assert_eq!(routes.len(), 1);
-    assert!(!directory.route_dead_letter(vhost, "gone", "".into(), properties, rng, routes));
+    assert!(!directory.route_dead_letter(vhost, message("gone"), rng, routes));
 }
 
 #[test]

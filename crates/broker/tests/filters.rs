@@ -1,0 +1,187 @@
+//! Bindings with filters: a queue gets what they match, whatever way a message takes to the exchange.
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{exchange, queue};
+use lepus_amqp::properties::Properties;
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, World};
+
+use crate::stage::everywhere;
+
+fn filter(text: &str) -> Table {
+    Table::new().with("x-filter", text)
+}
+
+fn with(headers: Table) -> Properties {
+    Properties { headers: Some(headers), ..Properties::default() }
+}
+
+fn texts(channel: &Channel, queue: &str) -> Vec<String> {
+    core::iter::from_fn(|| channel.get_no_ack(queue)).map(|message| message.text()).collect()
+}
+
+fn price(price: u32) -> String {
+    format!("{{\"price\": {price}}}")
+}
+
+#[test]
+fn a_queue_gets_what_its_filter_matches() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        for (queue, text) in [("dear", "b.price >= 100"), ("cheap", "b.price < 100")] {
+            near.declare(queue);
+            near.bind_with(queue, "amq.topic", "stock.#", filter(text));
+        }
+        near.declare("all");
+        near.bind("all", "amq.topic", "stock.#");
+        // The same key over and over: what is remembered of its way must not be the whole way.
+        far.client().together(|| {
+            for number in [99, 100, 101, 5] {
+                far.publish("amq.topic", "stock.x", price(number));
+            }
+        });
+        far.publish("amq.topic", "bond.x", price(100));
+        stage.world.settle();
+        assert_eq!(texts(&near, "dear"), [price(100), price(101)]);
+        assert_eq!(texts(&near, "cheap"), [price(99), price(5)]);
+        assert_eq!(texts(&near, "all").len(), 4);
+    });
+}
+
+#[test]
+fn a_message_of_many_frames_is_read_as_a_whole() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.bind_with("q", "amq.fanout", "", filter("b.last = 'yes'"));
+        let filler = "x".repeat(300_000);
+        for last in ["no", "yes"] {
+            far.publish("amq.fanout", "", format!("{{\"t\": \"{filler}\", \"last\": \"{last}\"}}"));
+        }
+        stage.world.settle();
+        let found = texts(&near, "q");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].ends_with("\"yes\"}"));
+    });
+}
+
+#[test]
+fn what_nothing_matches_comes_back_to_who_asked() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("x", "x-filter");
+        near.declare("q");
+        near.bind_with("q", "x", "", filter("b.price > 1"));
+        far.confirm_select();
+        far.publish_mandatory("x", "whatever", price(1));
+        far.publish_mandatory("x", "whatever", price(2));
+        stage.world.settle();
+        assert_eq!(far.returns().len(), 1);
+        assert_eq!(far.confirmed(), (vec![1, 2], vec![]));
+        assert_eq!(texts(&near, "q"), [price(2)]);
+    });
+}
+
+#[test]
+fn a_transaction_goes_where_each_of_its_messages_matches() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.bind_with("q", "amq.direct", "k", filter("b.price % 2 = 0"));
+        far.tx_select();
+        for number in 0..6 {
+            far.publish("amq.direct", "k", price(number));
+        }
+        far.tx_commit();
+        stage.world.settle();
+        assert_eq!(texts(&near, "q"), [price(0), price(2), price(4)]);
+    });
+}
+
+#[test]
+fn dead_letters_are_filtered_by_why_they_died() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("dead", "x-filter");
+        for reason in ["expired", "rejected"] {
+            near.declare(reason);
+            let text = format!("a.[x-first-death-reason] = '{reason}' AND b.n >= 0");
+            near.bind_with(reason, "dead", "", filter(&text));
+        }
+        let arguments = Table::new().with("x-dead-letter-exchange", "dead");
+        near.declare_with("q", arguments.with("x-message-ttl", 1_000i32));
+        far.publish("", "q", "{\"n\": 1}");
+        stage.world.settle();
+        near.reject(near.get("q").unwrap().tag, false);
+        far.publish("", "q", "{\"n\": 2}");
+        far.publish("", "q", "{\"n\": -2}");
+        stage.world.advance(1_000);
+        stage.world.settle();
+        assert_eq!(texts(&near, "rejected"), ["{\"n\": 1}"]);
+        assert_eq!(texts(&near, "expired"), ["{\"n\": 2}"]);
+    });
+}
+
+#[test]
+fn a_delayed_message_is_asked_when_its_time_has_come() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let arguments = Table::new().with("x-delayed-type", "x-filter");
+        near.exchange_with("x", "x-delayed-message", arguments);
+        let delayed = |land: &str| with(Table::new().with("x-delay", 1_000i32).with("land", land));
+        far.publish_with("x", "", &delayed("UK"), "1");
+        far.publish_with("x", "", &delayed("FR"), "2");
+        near.declare("q");
+        near.bind_with("q", "x", "", filter("land = 'FR'"));
+        stage.world.advance(1_000);
+        stage.world.settle();
+        assert_eq!(texts(&near, "q"), ["2"]);
+    });
+}
+
+#[test]
+fn a_filter_that_is_none_closes_the_channel_with_its_place() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let arguments = filter("b.price >").to_bytes();
+        let bind = queue::Bind {
+            queue: "q",
+            exchange: "amq.fanout",
+            arguments: arguments.as_ref(),
+            ..Default::default()
+        };
+        let refused = near.refused(bind);
+        assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED);
+        assert_eq!(
+            refused.text,
+            "PRECONDITION_FAILED - invalid x-filter at character 10: expected a value after '>'"
+        );
+        far.publish("amq.fanout", "", "1");
+        assert_eq!(stage.world.queue("q").ready, 0);
+    });
+}
+
+#[test]
+fn filters_are_there_again_after_a_restart() {
+    let world = World::on_disk(2);
+    let channel = world.channel(1);
+    let declare = exchange::Declare {
+        exchange: "x",
+        r#type: "x-filter",
+        durable: true,
+        ..Default::default()
+    };
+    channel.exchange_method(declare);
+    channel.declare_method(queue::Declare { queue: "q", durable: true, ..Default::default() });
+    channel.bind_with("q", "x", "", filter("b.price IN (1, 3)"));
+    world.settle();
+    world.kill();
+    world.start_again(3);
+    let channel = world.channel(2);
+    for number in 0..5 {
+        channel.publish("x", "", price(number));
+    }
+    world.settle();
+    assert_eq!(texts(&channel, "q"), [price(1), price(3)]);
+}

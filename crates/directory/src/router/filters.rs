@@ -1,0 +1,283 @@
+//! Filters of an exchange's bindings: which of these a message matches.
+//!
+//! A binding with a filter takes only messages for which its filter is TRUE. An exchange asks all its filters together,
+//! once for a message and only if the message comes to a binding that has one.
+
+use super::{Message, Meter};
+use crate::binding::{Bindings, Link};
+use crate::exchange::ExchangeKind;
+use alloc::format;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use lepus_amqp::table::{TableRef, ValueRef};
+use lepus_base::{HashState, LinearTable};
+use lepus_filter::{
+    BodyFormat, Filter, FilterSet, Limits, Match, Meta, Scratch, SetLimits, Subscription,
+};
+use lepus_queue::refusal::{Refusal, RefusalKind};
+
+/// The argument of a binding that holds its filter.
+pub const FILTER: &str = "x-filter";
+/// The same, as Qpid's clients call it. An empty one is none.
+pub const SELECTOR: &str = "x-filter-jms-selector";
+/// The argument that says how bodies are read.
+pub const FORMAT: &str = "x-filter-format";
+
+/// A filter as a binding's arguments have it.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    filter: Filter,
+    format: BodyFormat,
+}
+
+fn refuse(text: alloc::string::String) -> Refusal {
+    Refusal::new(RefusalKind::PreconditionFailed, text)
+}
+
+/// The text of the filter, and under which name it came.
+fn text<'a>(arguments: TableRef<'a>) -> Result<Option<(&'static str, &'a str)>, Refusal> {
+    let mut found = None;
+    for name in [FILTER, SELECTOR] {
+        let Some(value) = arguments.get(name) else { continue };
+        let Some(text) = value.as_text() else {
+            return Err(refuse(format!("invalid {name}: a filter is a string")));
+        };
+        if name == SELECTOR && text.is_empty() {
+            continue;
+        }
+        if found.is_some() {
+            return Err(refuse(format!("{FILTER} and {SELECTOR} mean the same: give one of them")));
+        }
+        found = Some((name, text));
+    }
+    Ok(found)
+}
+
+fn format_of(arguments: TableRef<'_>) -> Result<BodyFormat, Refusal> {
+    let Some(value) = arguments.get(FORMAT) else { return Ok(BodyFormat::Auto) };
+    match value.as_text() {
+        Some("auto") => Ok(BodyFormat::Auto),
+        Some("json") => Ok(BodyFormat::Json),
+        Some("fix") => Ok(BodyFormat::Fix),
+        Some("nvfix") => Ok(BodyFormat::Nvfix),
+        Some("none") => Ok(BodyFormat::None),
+        _ => Err(refuse(format!("invalid {FORMAT}: it is auto, json, fix, nvfix or none"))),
+    }
+}
+
+/// Whether a binding with these arguments has a filter.
+pub(crate) fn is_filtered(arguments: TableRef<'_>) -> bool {
+    if arguments.is_empty() {
+        return false;
+    }
+    let selector = arguments.get(SELECTOR).and_then(ValueRef::as_text);
+    arguments.get(FILTER).is_some() || selector.is_some_and(|text| !text.is_empty())
+}
+
+/// The filter in a binding's arguments, if there is one.
+///
+/// # Errors
+/// 406 for one that is not well-formed, with the place in its text.
+pub(crate) fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> {
+    if arguments.is_empty() {
+        return Ok(None);
+    }
+    let format = format_of(arguments)?;
+    let Some((name, text)) = text(arguments)? else { return Ok(None) };
+    let filter = Filter::parse(text, &Limits::default());
+    let filter = filter.map_err(|error| refuse(format!("invalid {name} {error}")))?;
+    Ok(Some(Parsed { filter, format }))
+}
+
+/// A filter that nothing matches.
+pub(crate) fn never_matches() -> Parsed {
+    let filter = Filter::parse("FALSE", &Limits::default()).expect("it is a filter");
+    Parsed { filter, format: BodyFormat::None }
+}
+
+/// Whether a binding with these arguments makes sense, as far as its filter goes.
+///
+/// # Errors
+/// 406 as for [`parse`], and where an exchange that routes by filters alone gets a binding without one.
+pub(crate) fn check(kind: ExchangeKind, arguments: TableRef<'_>) -> Result<(), Refusal> {
+    match parse(arguments)? {
+        None if kind == ExchangeKind::Filter => Err(refuse(format!(
+            "a binding of an exchange of type '{}' needs {FILTER}",
+            kind.name()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A binding with a filter.
+#[derive(Clone, Copy, Debug)]
+struct Filtered {
+    binding: u32,
+    /// The place of its set.
+    set: u32,
+    subscription: Subscription,
+}
+
+/// All filters of an exchange's bindings.
+#[derive(Clone, Debug)]
+pub(crate) struct Filters {
+    hash: HashState,
+    /// One for each way to read bodies that there is.
+    sets: Vec<(BodyFormat, FilterSet)>,
+    by_binding: LinearTable<Filtered>,
+}
+
+impl Filters {
+    /// Without any filter.
+    pub(crate) fn new(hash: HashState) -> Filters {
+        Filters { hash, sets: Vec::new(), by_binding: LinearTable::new() }
+    }
+
+    /// Number of bindings with a filter.
+    pub(crate) fn len(&self) -> usize {
+        self.by_binding.len()
+    }
+
+    /// Whether no binding has a filter.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_binding.is_empty()
+    }
+
+    /// Adds the filter of a binding that has none yet.
+    pub(crate) fn insert(&mut self, binding: u32, parsed: &Parsed) {
+        let Parsed { filter, format } = parsed;
+        let found = self.sets.iter().position(|(other, _)| other == format);
+        let set = found.unwrap_or_else(|| {
+            // How many there may be is checked before.
+            let limits = SetLimits {
+                filters_max: usize::MAX,
+                unindexed_max: usize::MAX,
+                paths_max: usize::MAX,
+                ..SetLimits::default()
+            };
+            self.sets.push((*format, FilterSet::new(limits, self.hash)));
+            self.sets.len() - 1
+        });
+        let subscription = self.sets[set].1.add(filter, u64::from(binding));
+        let subscription = subscription.expect("a set without limits takes any filter");
+        let entry = Filtered { binding, set: set as u32, subscription };
+        let state = self.hash;
+        self.by_binding
+            .insert_unique(state.hash_one(binding), entry, |entry| state.hash_one(entry.binding));
+    }
+
+    /// Removes the filter of a binding. Whether it had one.
+    pub(crate) fn remove(&mut self, binding: u32) -> bool {
+        let hash = self.hash.hash_one(binding);
+        let Some(entry) = self.by_binding.remove(hash, |entry| entry.binding == binding) else {
+            return false;
+        };
+        let was_there = self.sets[entry.set as usize].1.remove(entry.subscription);
+        assert!(was_there, "a binding's filter stays in its set as long as the binding");
+        true
+    }
+
+    fn contains(&self, binding: u32) -> bool {
+        let hash = self.hash.hash_one(binding);
+        self.by_binding.find(hash, |entry| entry.binding == binding).is_some()
+    }
+
+    /// Tidies up for about so many steps. Returns whether there is more to do.
+    pub(crate) fn tidy(&mut self, steps: usize) -> bool {
+        self.sets.iter_mut().any(|(_, set)| set.work(steps))
+    }
+
+    /// Finds the bindings whose filters a message matches. What that took, in steps of a message's routing.
+    pub(crate) fn find(&self, message: Message<'_>, scan: &mut FilterScan) -> u32 {
+        scan.bindings.clear();
+        let mut steps = 0;
+        for (format, set) in &self.sets {
+            let asked = lepus_filter::Message {
+                properties: message.properties,
+                body: message.body,
+                format: *format,
+                meta: Meta {
+                    exchange: Some(message.exchange.as_bytes()),
+                    routing_key: Some(message.keys.first.as_bytes()),
+                    time: Some(message.millis),
+                    ..Meta::default()
+                },
+            };
+            scan.found.clear();
+            steps += set.matches(&asked, &mut scan.scratch, &mut scan.found).steps;
+            scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
+        }
+        scan.bindings.sort_unstable();
+        u32::try_from(steps).unwrap_or(u32::MAX)
+    }
+}
+
+/// Memory for finding what matches, used again for the next message.
+#[derive(Debug, Default)]
+pub(crate) struct FilterScan {
+    scratch: Scratch,
+    found: Vec<Match>,
+    /// The bindings whose filters the message matched that was asked last, by place.
+    bindings: Vec<u32>,
+    links: Vec<Link>,
+}
+
+/// What an exchange's filters say of one message; they are asked when the first binding with one is met.
+pub(super) struct Verdicts<'a> {
+    filters: Option<&'a Filters>,
+    message: Message<'a>,
+    scan: &'a mut FilterScan,
+    meter: &'a Meter,
+    is_known: bool,
+}
+
+impl<'a> Verdicts<'a> {
+    pub(super) fn new(
+        filters: Option<&'a Filters>,
+        message: Message<'a>,
+        scan: &'a mut FilterScan,
+        meter: &'a Meter,
+    ) -> Verdicts<'a> {
+        Verdicts { filters, message, scan, meter, is_known: false }
+    }
+
+    /// Whether the message may take a binding.
+    #[inline]
+    pub(super) fn pass(&mut self, binding: u32) -> bool {
+        match self.filters {
+            None => true,
+            Some(filters) => self.ask(filters, binding),
+        }
+    }
+
+    #[inline(never)]
+    fn ask(&mut self, filters: &Filters, binding: u32) -> bool {
+        if !filters.contains(binding) {
+            return true;
+        }
+        if !core::mem::replace(&mut self.is_known, true) {
+            self.meter.spend(filters.find(self.message, self.scan));
+        }
+        self.scan.bindings.binary_search(&binding).is_ok()
+    }
+
+    /// Links of all bindings whose filters the message matches, in memory that [`Verdicts::end`] takes back.
+    pub(super) fn find_all(&mut self, bindings: &Bindings) -> Vec<Link> {
+        let Some(filters) = self.filters else { return Vec::new() };
+        self.is_known = true;
+        self.meter.spend(filters.find(self.message, self.scan));
+        let mut links = core::mem::take(&mut self.scan.links);
+        let found = self.scan.bindings.iter();
+        links.extend(found.map(|&binding| Link { target: bindings.get(binding).target, binding }));
+        links
+    }
+
+    /// All links were looked at. Whether a filter had a say.
+    pub(super) fn end(self, mut links: Vec<Link>) -> bool {
+        if links.capacity() > 0 {
+            links.clear();
+            self.scan.links = links;
+        }
+        self.is_known
+    }
+}
