@@ -47,6 +47,8 @@ pub fn capacity(config: &Config) -> Capacity {
         exchanges_max: config.exchanges_max,
         bindings_max: config.bindings_max,
         binding_arguments_max: config.binding_arguments_max,
+        exchange_filters_max: config.exchange_filters_max,
+        vhost_filters_max: config.vhost_filters_max,
         arguments_bytes_max: config.arguments_bytes_max,
         vhost_arguments_bytes_max: config.vhost_arguments_bytes_max,
         ..Capacity::default()
