@@ -142,7 +142,7 @@ fn drive(load: &Load, messages: usize, scratch: &mut Scratch) -> (usize, u64) {
             meta: Meta::default(),
         };
         out.clear();
-        steps += load.set.matches(&message, scratch, &mut out).steps;
+        steps += load.set.matches(&message, u64::MAX, scratch, &mut out).steps;
         found += out.len();
     }
     (found, steps)

@@ -80,6 +80,15 @@ impl LikePattern {
         }
     }
 
+    /// What looking at a string of so many bytes takes at most, in steps of some ten nanoseconds.
+    pub(crate) fn steps(&self, bytes: usize) -> u64 {
+        let is_simple = self.parts.iter().all(|part| matches!(part, Part::Plain(..)));
+        let per_step = if is_simple { 16 } else { 1 };
+        // A part that is not plain is looked for at each place.
+        let longest = if is_simple { 1 } else { FLOATING_MAX / 8 };
+        (bytes / per_step) as u64 * longest as u64
+    }
+
     /// Whether the whole of `text` matches.
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         let is_anchored = !self.open_start && !self.open_end && self.parts.len() == 1;

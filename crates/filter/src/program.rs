@@ -12,6 +12,7 @@ use crate::number::Number;
 use crate::path::{ListPath, Path};
 use crate::paths::{Paths, Slot};
 use crate::regexp;
+use crate::regexp::Regexp;
 use crate::tree::{Arithmetic, Comparison, Expr, Function, IsKind, Literal, Quantifier, Test};
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -19,7 +20,6 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use hashbrown::HashTable;
 use lepus_base::HashState;
-use regex::bytes::Regex;
 use values::Values;
 
 /// A part of the graph.
@@ -74,7 +74,7 @@ enum TestOp {
         negated: bool,
     },
     Regexp {
-        regexp: Box<Regex>,
+        regexp: Box<Regexp>,
         negated: bool,
     },
     /// A regular expression that does not compile any more; it matches nothing.

@@ -23,6 +23,9 @@ pub const SELECTOR: &str = "x-filter-jms-selector";
 /// The argument that says how bodies are read.
 pub const FORMAT: &str = "x-filter-format";
 
+/// A step of a filter is as much as so many steps of routing.
+const STEPS: u32 = 2;
+
 /// A filter as a binding's arguments have it.
 #[derive(Debug)]
 pub(crate) struct Parsed {
@@ -187,10 +190,9 @@ impl Filters {
         self.sets.iter_mut().any(|(_, set)| set.work(steps))
     }
 
-    /// Finds the bindings whose filters a message matches. What that took, in steps of a message's routing.
-    pub(crate) fn find(&self, message: Message<'_>, scan: &mut FilterScan) -> u32 {
+    /// Finds the bindings whose filters a message matches; none when the message has taken more steps than it may.
+    fn find(&self, message: Message<'_>, scan: &mut FilterScan, meter: &Meter) {
         scan.bindings.clear();
-        let mut steps = 0;
         for (format, set) in &self.sets {
             let asked = lepus_filter::Message {
                 properties: message.properties,
@@ -204,11 +206,15 @@ impl Filters {
                 },
             };
             scan.found.clear();
-            steps += set.matches(&asked, &mut scan.scratch, &mut scan.found).steps;
+            let steps_max = u64::from(meter.left() / STEPS);
+            let report = set.matches(&asked, steps_max, &mut scan.scratch, &mut scan.found);
+            let steps = report.steps.saturating_mul(u64::from(STEPS));
+            // One more than there are, where it ran out before it had taken them.
+            let least = if report.has_run_out { meter.left().saturating_add(1) } else { 0 };
+            meter.spend(u32::try_from(steps).unwrap_or(u32::MAX).max(least));
             scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
         }
         scan.bindings.sort_unstable();
-        u32::try_from(steps).unwrap_or(u32::MAX)
     }
 }
 
@@ -256,7 +262,7 @@ impl<'a> Verdicts<'a> {
             return true;
         }
         if !core::mem::replace(&mut self.is_known, true) {
-            self.meter.spend(filters.find(self.message, self.scan));
+            filters.find(self.message, self.scan, self.meter);
         }
         self.scan.bindings.binary_search(&binding).is_ok()
     }
@@ -265,7 +271,7 @@ impl<'a> Verdicts<'a> {
     pub(super) fn find_all(&mut self, bindings: &Bindings) -> Vec<Link> {
         let Some(filters) = self.filters else { return Vec::new() };
         self.is_known = true;
-        self.meter.spend(filters.find(self.message, self.scan));
+        filters.find(self.message, self.scan, self.meter);
         let mut links = core::mem::take(&mut self.scan.links);
         let found = self.scan.bindings.iter();
         links.extend(found.map(|&binding| Link { target: bindings.get(binding).target, binding }));

@@ -23,6 +23,11 @@ impl Meter {
         self.used.get()
     }
 
+    /// Steps that the message may still take.
+    pub(crate) fn left(&self) -> u32 {
+        self.max.saturating_sub(self.used.get())
+    }
+
     /// Counts steps. False when there are more than the message may take: then nothing of its
     /// routes is used.
     pub(crate) fn spend(&self, steps: u32) -> bool {

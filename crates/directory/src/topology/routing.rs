@@ -121,7 +121,7 @@ impl Topology {
 pub fn too_far(exchange: &str, steps_max: u32) -> Refusal {
     let text = format!(
         "routing a message from exchange '{exchange}' takes more than {steps_max} steps: there are \
-         too many exchanges, bindings, headers or routing keys on its way"
+         too many exchanges, bindings, filters, headers or routing keys on its way"
     );
     Refusal::new(RefusalKind::PreconditionFailed, text)
 }

@@ -24,13 +24,17 @@ pub(crate) struct Room {
     pub(super) changed: Vec<u8>,
     /// What was done for this message: parts evaluated, and bytes looked at by the step.
     pub(crate) steps: u64,
+    /// How much may be done for it.
+    steps_max: u64,
+    /// Something was not done, since it would have been more: results count for nothing.
+    pub(crate) has_run_out: bool,
     /// Comparisons of values of unlike types.
     pub(crate) mismatches: u64,
 }
 
 impl Room {
-    /// Begins with a message.
-    pub(crate) fn begin(&mut self, program: &Program) {
+    /// Begins with a message, which may take so many steps.
+    pub(crate) fn begin(&mut self, program: &Program, steps_max: u64) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
             // After 2^32 messages old results would look new.
@@ -42,7 +46,16 @@ impl Room {
         self.lists.resize(program.lists.len(), (0, false, 0, 0));
         self.elements.clear();
         self.steps = 0;
+        self.steps_max = steps_max;
+        self.has_run_out = false;
         self.mismatches = 0;
+    }
+
+    /// Counts what is about to be done. False where it is too much: then it must not be done.
+    fn spend(&mut self, steps: u64) -> bool {
+        self.steps = self.steps.saturating_add(steps);
+        self.has_run_out |= self.steps > self.steps_max;
+        !self.has_run_out
     }
 }
 
@@ -177,7 +190,7 @@ impl Evaluation<'_> {
 
     /// Counts a look at a string.
     pub(super) fn look_at(&mut self, bytes: usize) {
-        self.room.steps += (bytes / STEP_BYTES) as u64;
+        self.room.spend((bytes / STEP_BYTES) as u64);
     }
 
     fn test(&mut self, value: Value, test: &TestOp) -> Truth {
@@ -219,17 +232,25 @@ impl Evaluation<'_> {
                 values.test(value, *negated, self.sources())
             }
             TestOp::Like { pattern, negated } => {
-                self.string(value, *negated, |text| pattern.matches(text))
+                let steps = |bytes| pattern.steps(bytes);
+                self.string(value, *negated, steps, |text| pattern.matches(text))
             }
             TestOp::Regexp { regexp, negated } => {
-                self.string(value, *negated, |text| regexp.is_match(text))
+                let steps = |bytes| regexp.steps(bytes);
+                self.string(value, *negated, steps, |text| regexp.is_match(text))
             }
             TestOp::Never => None,
         }
     }
 
     /// Null is unknown; what is no string is FALSE with NOT and without.
-    fn string(&mut self, value: Value, negated: bool, matches: impl Fn(&[u8]) -> bool) -> Truth {
+    fn string(
+        &mut self,
+        value: Value,
+        negated: bool,
+        steps: impl Fn(usize) -> u64,
+        matches: impl Fn(&[u8]) -> bool,
+    ) -> Truth {
         if value.is_null() {
             return None;
         }
@@ -237,7 +258,9 @@ impl Evaluation<'_> {
             self.room.mismatches += 1;
             return Some(false);
         };
-        self.look_at(span.length as usize);
+        if !self.room.spend(steps(span.length as usize)) {
+            return None;
+        }
         Some(matches(self.sources().bytes(span)) != negated)
     }
 
@@ -249,7 +272,9 @@ impl Evaluation<'_> {
         let decisive = quantifier == Quantifier::Any;
         let mut truth = Some(!decisive);
         for index in start..end {
-            self.room.steps += 1;
+            if !self.room.spend(1) {
+                return None;
+            }
             match self.test(self.room.elements[index], test) {
                 Some(value) if value == decisive => return Some(decisive),
                 Some(_) => {}

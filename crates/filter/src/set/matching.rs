@@ -26,6 +26,8 @@ pub struct Report {
     pub mismatches: u64,
     /// Whether the body was to be read and is malformed.
     pub is_malformed: bool,
+    /// It would have taken more steps than it may: nothing was found.
+    pub has_run_out: bool,
 }
 
 /// Memory for matching, used again for the next message. Any set may use it.
@@ -43,10 +45,12 @@ pub struct Scratch {
 const STEP_BYTES: usize = 16;
 
 impl FilterSet {
-    /// Appends all uses of filters that are TRUE for a message, in the order in which they were made.
+    /// Appends all uses of filters that are TRUE for a message, in the order in which they were made; none where that
+    /// takes more than so many steps, see [`Report::steps`]. What takes many is not begun then.
     pub fn matches(
         &self,
         message: &Message<'_>,
+        steps_max: u64,
         scratch: &mut Scratch,
         out: &mut Vec<Match>,
     ) -> Report {
@@ -60,7 +64,7 @@ impl FilterSet {
             paths.extraction().extract(message, paths.slots(), body_bytes_max, extracted);
         let body_bytes = if extracted.kind.is_some() { message.body.len() } else { 0 };
         let bytes = body_bytes + message.properties.0.len();
-        room.begin(&self.program);
+        room.begin(&self.program, steps_max);
         candidates.clear();
         let sources =
             Sources { message, made: &extracted.made, constants: self.program.constants() };
@@ -85,7 +89,11 @@ impl FilterSet {
             if branch.rest != NONE {
                 let mut evaluation =
                     Evaluation { program: &self.program, message, extracted, room };
-                if !evaluation.is_true(branch.rest) {
+                let is_true = evaluation.is_true(branch.rest);
+                if room.has_run_out || steps + room.steps > steps_max {
+                    break;
+                }
+                if !is_true {
                     continue;
                 }
             }
@@ -98,9 +106,13 @@ impl FilterSet {
             count += 1;
             out.extend_from_slice(&entry.uses);
         }
-        if count > 1 {
+        let steps = steps + room.steps;
+        let has_run_out = room.has_run_out || steps > steps_max;
+        if has_run_out {
+            out.truncate(before);
+        } else if count > 1 {
             out[before..].sort_unstable_by_key(|found| found.number);
         }
-        Report { steps: steps + room.steps, mismatches: room.mismatches, is_malformed }
+        Report { steps, mismatches: room.mismatches, is_malformed, has_run_out }
     }
 }

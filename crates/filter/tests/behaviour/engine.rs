@@ -39,7 +39,7 @@ impl Pair {
 
     fn targets(&mut self, sample: &Sample) -> Vec<u64> {
         let mut found: Vec<Match> = Vec::new();
-        let report = self.set.matches(&sample.message(), &mut self.scratch, &mut found);
+        let report = self.set.matches(&sample.message(), u64::MAX, &mut self.scratch, &mut found);
         assert!(self.set.is_empty() || report.steps > 0);
         assert!(found.is_sorted_by_key(|found| found.number));
         found.into_iter().map(|found| found.target).collect()
@@ -199,9 +199,13 @@ fn bodies_are_read_only_for_filters_that_name_a_field_of_them() {
     assert!(!pair.set.reads_bodies());
     let mut out = Vec::new();
     let sample = Sample::body("{not json");
-    assert!(!pair.set.matches(&sample.message(), &mut pair.scratch, &mut out).is_malformed);
+    assert!(
+        !pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out).is_malformed
+    );
     let body = pair.add("b.x IS MISSING", 2);
-    assert!(pair.set.matches(&sample.message(), &mut pair.scratch, &mut out).is_malformed);
+    assert!(
+        pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out).is_malformed
+    );
     assert_eq!(out, [Match { number: 1, target: 2 }]);
     pair.set.remove(body);
     assert!(!pair.set.reads_bodies());
@@ -227,9 +231,14 @@ fn a_set_over_its_limits_refuses_and_stays_as_it_is() {
     // A body above the limit has no fields.
     let mut out = Vec::new();
     let mut scratch = Scratch::default();
-    set.matches(&Sample::body(r#"{"x": 1}"#).message(), &mut scratch, &mut out);
+    set.matches(&Sample::body(r#"{"x": 1}"#).message(), u64::MAX, &mut scratch, &mut out);
     assert_eq!(out.len(), 1);
-    set.matches(&Sample::body(r#"{"x": 1, "y": "long"}"#).message(), &mut scratch, &mut out);
+    set.matches(
+        &Sample::body(r#"{"x": 1, "y": "long"}"#).message(),
+        u64::MAX,
+        &mut scratch,
+        &mut out,
+    );
     assert_eq!(out.len(), 1);
 }
 
@@ -267,7 +276,7 @@ fn steps_count_what_a_message_costs() {
         }
         while pair.set.work(1000) {}
         let mut out = Vec::new();
-        pair.set.matches(&sample.message(), &mut pair.scratch, &mut out).steps
+        pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out).steps
     };
     let sample = Sample::body(r#"{"sym": "s7", "price": 10, "s": "aaaaaaaaaaaaaaaaaaaa"}"#);
     let looked_up: Vec<String> = (0..2000).map(|index| format!("b.sym = 's{index}'")).collect();
@@ -279,4 +288,30 @@ fn steps_count_what_a_message_costs() {
     assert!(steps(&evaluated, &sample) >= 4000);
     let long = Sample::body(&format!(r#"{{"tags": [{}1]}}"#, "1, ".repeat(10_000)));
     assert!(steps(&["ANY(b.tags) = 2".to_owned()], &long) > 10_000);
+}
+
+#[test]
+fn what_would_take_too_long_is_not_begun() {
+    let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+    let long = Sample::body(&format!(r#"{{"x": "{}"}}"#, "ab".repeat(100_000)));
+    for text in ["b.x REGEXP '(a?){300}c'", "b.x LIKE '%b_a%_c%'", "b.x REGEXP '^ab'"] {
+        let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+        set.add(&Filter::parse(text, &Limits::default()).unwrap(), 1).unwrap();
+        let report = set.matches(&long.message(), 50_000, &mut scratch, &mut out);
+        assert!(report.has_run_out && report.steps > 50_000, "{text}: {report:?}");
+        // The next message is not the poorer for it.
+        let report =
+            set.matches(&Sample::body(r#"{"x": "abc"}"#).message(), 50_000, &mut scratch, &mut out);
+        assert!(!report.has_run_out, "{text}: {report:?}");
+    }
+    assert_eq!(out.len(), 2);
+    // Neither one that many filters of an array take together.
+    let list = Sample::body(&format!(r#"{{"x": [{}]}}"#, vec!["1"; 10_000].join(",")));
+    let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+    for number in 2..1_000 {
+        let text = format!("ANY(b.x) = {number}");
+        set.add(&Filter::parse(&text, &Limits::default()).unwrap(), number).unwrap();
+    }
+    let report = set.matches(&list.message(), 50_000, &mut scratch, &mut out);
+    assert!(report.has_run_out && report.steps < 60_000, "{report:?}");
 }

@@ -63,7 +63,7 @@ impl Sample {
         let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
         set.add(filter, 7).expect("there is room for one");
         let mut found = Vec::new();
-        set.matches(&self.message(), &mut Scratch::default(), &mut found);
+        set.matches(&self.message(), u64::MAX, &mut Scratch::default(), &mut found);
         assert!(found.iter().all(|found| found.target == 7) && found.len() <= 1);
         !found.is_empty()
     }
