@@ -7,6 +7,7 @@
 //! requests in between.
 
 use crate::exposition::CONTENT_TYPE;
+use crate::gzip::{self, Gzip};
 use crate::machine;
 use crate::metrics;
 use crate::metrics::objects::Objects;
@@ -14,8 +15,8 @@ use crate::snapshot::Snapshot;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE as CONTENT_TYPE_NAME;
+use axum::http::header::{CONTENT_TYPE as CONTENT_TYPE_NAME, VARY};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
@@ -27,7 +28,7 @@ use shared::Shared;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
@@ -148,11 +149,29 @@ pub(crate) struct Peer {
     pub(crate) is_secure: bool,
 }
 
+/// The page of figures, for all who ask while it holds.
+#[derive(Default)]
+struct Page {
+    plain: Bytes,
+    /// The same as gzip, once somebody has wanted that.
+    gzip: OnceLock<Bytes>,
+}
+
+impl Page {
+    /// Made by the first who wants it, on a thread that may block; others wait for that.
+    async fn as_gzip(self: Arc<Page>) -> Option<Bytes> {
+        if let Some(made) = self.gzip.get() {
+            return Some(made.clone());
+        }
+        let make = move || self.gzip.get_or_init(|| Gzip::whole(&self.plain).into()).clone();
+        tokio::task::spawn_blocking(make).await.ok()
+    }
+}
+
 /// What answers requests.
 struct Desk {
     source: Arc<dyn Source>,
-    /// The page of figures.
-    page: Shared<Result<Bytes, String>>,
+    page: Shared<Result<Arc<Page>, String>>,
     health: Shared<Result<String, String>>,
     /// Turns for pages of figures one by one.
     turns: Arc<Semaphore>,
@@ -162,7 +181,8 @@ struct Desk {
 fn router(source: Arc<dyn Source>) -> std::io::Result<Router> {
     let (told, lives) = (Arc::clone(&source), Arc::clone(&source));
     let page = Shared::start("figures", move || {
-        told.collect().map(|snapshot| Bytes::from(metrics::encode(&snapshot)))
+        let page = told.collect().map(|snapshot| Bytes::from(metrics::encode(&snapshot)));
+        page.map(|plain| Arc::new(Page { plain, ..Page::default() }))
     })?;
     let health = Shared::start("health", move || lives.health())?;
     let turns = Arc::new(Semaphore::new(objects::PAGES_MAX));
@@ -180,12 +200,28 @@ async fn index() -> &'static str {
     "lepus: /metrics, /metrics/per-object, /metrics/detailed (Prometheus), /health, /ready\n"
 }
 
-async fn metrics_page(State(desk): State<Arc<Desk>>) -> Response {
+async fn metrics_page(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
     match desk.page.ask().await {
-        Some(Ok(page)) => ([(CONTENT_TYPE_NAME, CONTENT_TYPE)], page).into_response(),
+        Some(Ok(page)) if gzip::is_wanted(&headers) && page.plain.len() >= gzip::BYTES_MIN => {
+            match page.as_gzip().await {
+                Some(page) => figures(page, true),
+                None => unavailable("the page could not be made shorter"),
+            }
+        }
+        Some(Ok(page)) => figures(page.plain.clone(), false),
         Some(Err(text)) => unavailable(&text),
         None => unavailable("no figures are collected any more"),
     }
+}
+
+/// A page of figures, as gzip or not.
+fn figures(page: impl IntoResponse, is_gzip: bool) -> Response {
+    let headers = [(CONTENT_TYPE_NAME, CONTENT_TYPE), (VARY, "accept-encoding")];
+    let mut response = (headers, page).into_response();
+    if is_gzip {
+        gzip::mark(response.headers_mut());
+    }
+    response
 }
 
 /// The process lives, and its shards answer once there are any.

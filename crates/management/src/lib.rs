@@ -6,6 +6,7 @@
 pub mod api;
 pub mod definitions;
 pub mod exposition;
+mod gzip;
 pub mod http;
 pub mod machine;
 pub mod metrics;

@@ -4,6 +4,7 @@
 //! them within a bound ([`body`]). Where the request comes from another web site it is refused unless that is allowed.
 
 use crate::api::{Api, COOKIE, Caller, Client, Failure, Reply, Request};
+use crate::gzip;
 use crate::http::{self, Door, Peer};
 use axum::Router;
 use axum::body::Body;
@@ -19,7 +20,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 mod answer;
 mod body;
-use answer::{Answer, LongAnswers};
+use answer::{Answer, LongAnswers, Pieces};
 use body::{BODY_TIMEOUT, NotTaken};
 
 /// How long a client may take to begin a request; connections are kept open between two of them.
@@ -49,6 +50,8 @@ pub struct Settings {
     /// Web sites whose scripts may use the API (`https://example.com`); `*` is all of them, without the browser's
     /// credentials.
     pub allowed_origins: Vec<String>,
+    /// The header `Strict-Transport-Security` of answers over TLS; empty for none.
+    pub hsts_policy: String,
 }
 
 /// What answers requests.
@@ -56,6 +59,7 @@ struct Desk {
     /// Set once the broker serves.
     api: Arc<OnceLock<Arc<Api>>>,
     settings: Settings,
+    hsts_policy: Option<HeaderValue>,
     answers: Arc<Semaphore>,
     message_answers: Arc<Semaphore>,
     short_answers: Arc<Semaphore>,
@@ -68,14 +72,20 @@ struct Desk {
 ///
 /// # Errors
 /// When the thread or its runtime cannot be started.
+///
+/// # Panics
+/// When the policy of [`Settings::hsts_policy`] has characters that no header can hold.
 pub fn start(
     listeners: Vec<Door>,
     api: Arc<OnceLock<Arc<Api>>>,
     settings: Settings,
 ) -> std::io::Result<()> {
+    let policy = Some(&settings.hsts_policy).filter(|policy| !policy.is_empty());
+    let policy = policy.map(|policy| HeaderValue::from_str(policy).expect("a header's text"));
     let desk = Desk {
         api,
         settings,
+        hsts_policy: policy,
         answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
         message_answers: Arc::new(Semaphore::new(MESSAGE_ANSWERS_MAX)),
         short_answers: Arc::new(Semaphore::new(SHORT_ANSWERS_MAX)),
@@ -103,6 +113,11 @@ async fn handle(State(desk): State<Arc<Desk>>, request: axum::extract::Request) 
         (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Some(policy) = &desk.hsts_policy
+        && head.extensions.get::<Peer>().is_some_and(|peer| peer.is_secure)
+    {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, policy.clone());
     }
     origin.allow(headers, &head.headers);
     response
@@ -238,16 +253,17 @@ impl Desk {
             Caller::Client(client) => client.peer.ip().to_canonical(),
             Caller::Operator => unreachable!("the operator does not come by HTTP"),
         };
-        let answer = Answer::new(self.long_answers.clone(), address, turn, start);
+        let wants_gzip = gzip::is_wanted(&head.headers);
+        let answer = Answer::new(self.long_answers.clone(), address, turn, start, wants_gzip);
         let mut answered = tokio::task::spawn_blocking(move || {
             let reply = api.answer_to(&request, Some(&answer));
             answer.end(reply)
         });
         tokio::select! {
             biased;
-            Ok(pieces) = started => with_body(Response::new(Body::new(pieces))),
+            Ok(pieces) = started => write_pieces(Reply::empty(200), Some(pieces)),
             answered = &mut answered => match answered {
-                Ok((reply, body)) => write_parts(reply, body.map(Body::new)),
+                Ok((reply, pieces)) => write_pieces(reply, pieces),
                 Err(_) => write(broken()),
             },
         }
@@ -320,6 +336,15 @@ fn text(text: &'static str) -> Response {
 fn write(reply: Reply) -> Response {
     let body = reply.body.as_ref().map(|body| Body::from(body.to_string()));
     write_parts(reply, body)
+}
+
+fn write_pieces(reply: Reply, pieces: Option<Pieces>) -> Response {
+    let is_gzip = pieces.as_ref().is_some_and(Pieces::is_gzip);
+    let mut response = write_parts(reply, pieces.map(Body::new));
+    if is_gzip {
+        gzip::mark(response.headers_mut());
+    }
+    response
 }
 
 /// Says that the body is JSON.

@@ -232,6 +232,8 @@ settings! {
         "Bytes of a request's body; a file of definitions may have ten times the default.";
     "management.allowed_origins" management_allowed_origins: String = Kind::Text, "";
         "Web sites whose scripts may use the API, separated by commas (https://example.com); * allows all of them, without the browser's credentials.";
+    "management.hsts_policy" management_hsts_policy: String = Kind::HeaderText, "";
+        "The header Strict-Transport-Security of answers over HTTPS (max-age=31536000; includeSubDomains): browsers that got it do not ask over HTTP any more. None when it is empty.";
     "management.audit_file" management_audit_file: Option<PathBuf> = Kind::Path, "";
         "File that gets a line of JSON for each request that may change something, each login to the API that failed, each export of definitions and each order by the control socket: who, from where, by what, what, and the result; no bodies and no passwords. None when it is empty.";
     "management.audit_bytes_max" management_audit_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 40, zero_is_unlimited: false }, "64MiB";

@@ -1,12 +1,11 @@
 //! Pages of figures one by one: collected by one thread, and given away as fast as the client takes them.
 
-use super::{Desk, unavailable};
-use crate::exposition::CONTENT_TYPE;
+use super::{Desk, figures, unavailable};
+use crate::gzip::{self, Gzip};
 use crate::metrics::objects::{self, Objects, Rows, Wish};
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE as CONTENT_TYPE_NAME;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use std::io;
@@ -15,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 /// Pages that are made at the same time, each with its rows in memory.
@@ -47,19 +46,23 @@ impl hyper::body::Body for Parts {
 }
 
 /// `/metrics/per-object`
-pub(super) async fn per_object(State(desk): State<Arc<Desk>>) -> Response {
-    page(&desk, Wish::PerObject).await
+pub(super) async fn per_object(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+    page(&desk, Wish::PerObject, gzip::is_wanted(&headers)).await
 }
 
 /// `/metrics/detailed`
-pub(super) async fn detailed(State(desk): State<Arc<Desk>>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn detailed(
+    State(desk): State<Arc<Desk>>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Response {
     match Wish::read(&query.unwrap_or_default()) {
-        Ok(wish) => page(&desk, wish).await,
+        Ok(wish) => page(&desk, wish, gzip::is_wanted(&headers)).await,
         Err(text) => (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
     }
 }
 
-async fn page(desk: &Desk, wish: Wish) -> Response {
+async fn page(desk: &Desk, wish: Wish, is_gzip: bool) -> Response {
     let objects = match desk.source.objects() {
         Ok(objects) => objects,
         Err(text) => return unavailable(&text),
@@ -70,23 +73,25 @@ async fn page(desk: &Desk, wish: Wish) -> Response {
     };
     let (begun, begins) = oneshot::channel();
     let (sender, parts) = mpsc::channel(PARTS_MAX);
-    tokio::task::spawn_blocking(move || make(&objects, &wish, begun, &sender, turn));
+    tokio::task::spawn_blocking(move || {
+        let gzip = is_gzip.then(Gzip::new);
+        make(&objects, &wish, begun, &sender, gzip);
+        drop(turn);
+    });
     match begins.await {
-        Ok(Ok(())) => {
-            ([(CONTENT_TYPE_NAME, CONTENT_TYPE)], Body::new(Parts(parts))).into_response()
-        }
+        Ok(Ok(())) => figures(Body::new(Parts(parts)), is_gzip),
         Ok(Err(text)) => unavailable(&text),
         Err(_) => unavailable("no figures are collected any more"),
     }
 }
 
-/// Collects the rows, says whether it could, and gives the page away. The turn ends with it.
+/// Collects the rows, says whether it could, and gives the page away, through `gzip` if there is one.
 fn make(
     objects: &Objects,
     wish: &Wish,
     begun: oneshot::Sender<Result<(), String>>,
     sender: &mpsc::Sender<Option<Bytes>>,
-    turn: OwnedSemaphorePermit,
+    mut gzip: Option<Gzip>,
 ) {
     let rows: Rows = match objects.collect(wish) {
         Ok(rows) => rows,
@@ -105,11 +110,15 @@ fn make(
     };
     let mut is_whole = true;
     objects::write(wish, &rows, &objects.mirror, |text| {
-        is_whole = give(Some(text.into()));
+        let part = match &mut gzip {
+            Some(gzip) => Bytes::from(gzip.add(text.as_bytes())),
+            None => text.into(),
+        };
+        is_whole = part.is_empty() || give(Some(part));
         is_whole
     });
-    if is_whole {
+    let rest = gzip.map(|gzip| Bytes::from(gzip.end()));
+    if is_whole && rest.is_none_or(|rest| give(Some(rest))) {
         give(None);
     }
-    drop(turn);
 }

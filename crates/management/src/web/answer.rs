@@ -5,6 +5,7 @@
 
 use super::{TURN_TIMEOUT, busy};
 use crate::api::{Failure, Output, Reply};
+use crate::gzip::{self, Gzip};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use std::cell::{Cell, RefCell};
@@ -85,6 +86,10 @@ pub(super) struct Answer {
     /// Tells whoever writes to the client that the answer comes in pieces.
     start: Cell<Option<oneshot::Sender<Pieces>>>,
     pieces: RefCell<Option<mpsc::Sender<io::Result<Bytes>>>>,
+    /// Whether the client reads gzip.
+    wants_gzip: bool,
+    /// Through which the pieces go then, once there are any.
+    gzip: RefCell<Option<Gzip>>,
 }
 
 impl Answer {
@@ -94,6 +99,7 @@ impl Answer {
         address: IpAddr,
         turn: OwnedSemaphorePermit,
         start: oneshot::Sender<Pieces>,
+        wants_gzip: bool,
     ) -> Answer {
         Answer {
             long_answers,
@@ -105,7 +111,24 @@ impl Answer {
             has_text: Cell::new(false),
             start: Cell::new(Some(start)),
             pieces: RefCell::new(None),
+            wants_gzip,
+            gzip: RefCell::new(None),
         }
+    }
+
+    /// A text as a body, in the form that the client reads if it is not a small one.
+    fn body(&self, text: Vec<u8>) -> Pieces {
+        let is_gzip = self.wants_gzip && text.len() >= gzip::BYTES_MIN;
+        let text = if is_gzip { Gzip::whole(&text) } else { text };
+        Pieces { is_gzip, ..Pieces::whole(text, self.place.take()) }
+    }
+
+    /// A piece in the form that the client gets; empty where there is nothing to send yet.
+    fn piece(&self, text: Vec<u8>) -> Bytes {
+        Bytes::from(match &mut *self.gzip.borrow_mut() {
+            Some(gzip) => gzip.add(&text),
+            None => text,
+        })
     }
 
     /// What is left to be sent once the request is answered: the reply without its body, and the body.
@@ -113,7 +136,12 @@ impl Answer {
         let text = self.text.take();
         if let Some(pieces) = self.pieces.take() {
             let last = match reply.status {
-                200 => Ok(Bytes::from(text)),
+                200 => {
+                    let mut text = Vec::from(self.piece(text));
+                    let gzip = self.gzip.take().map(Gzip::end);
+                    text.extend_from_slice(&gzip.unwrap_or_default());
+                    Ok(Bytes::from(text))
+                }
                 // It has begun as a good one: the client is not to take it for whole.
                 _ => Err(io::Error::other("the answer could not be completed")),
             };
@@ -134,7 +162,7 @@ impl Answer {
             let body = text.map(|text| Pieces::whole(text, None));
             return (reply, body);
         }
-        let body = Pieces::whole(text, self.place.take());
+        let body = self.body(text);
         (reply, Some(body))
     }
 }
@@ -156,12 +184,17 @@ impl Output for Answer {
             self.admit()?;
             let (sender, receiver) = mpsc::channel(PIECES_MAX);
             let body = Pieces::coming(receiver, self.place.take());
+            let body = Pieces { is_gzip: self.wants_gzip, ..body };
+            self.gzip.replace(self.wants_gzip.then(Gzip::new));
             let start = self.start.take().expect("an answer begins once");
             start.send(body).map_err(|_| nobody_reads())?;
             *pieces = Some(sender);
         }
         let sender = pieces.as_ref().expect("it is there now");
-        let piece = Bytes::from(std::mem::take(&mut *text));
+        let piece = self.piece(std::mem::take(&mut *text));
+        if piece.is_empty() {
+            return Ok(());
+        }
         sender.blocking_send(Ok(piece)).map_err(|_| nobody_reads())
     }
 
@@ -208,12 +241,19 @@ pub(super) struct Pieces {
     place: Option<Place>,
     /// When it is cut off; only where it has a place that others wait for.
     until: Option<Pin<Box<Sleep>>>,
+    /// Whether it is in this form.
+    is_gzip: bool,
 }
 
 impl Pieces {
+    /// Whether the client has to be told that it is gzip.
+    pub(super) fn is_gzip(&self) -> bool {
+        self.is_gzip
+    }
+
     fn whole(text: Vec<u8>, place: Option<Place>) -> Pieces {
         let until = place.is_some().then(|| Box::pin(sleep(LONG_ANSWER_TIMEOUT)));
-        Pieces { whole: Bytes::from(text), receiver: None, place, until }
+        Pieces { whole: Bytes::from(text), receiver: None, place, until, is_gzip: false }
     }
 
     fn coming(receiver: mpsc::Receiver<io::Result<Bytes>>, place: Option<Place>) -> Pieces {
@@ -274,10 +314,20 @@ mod tests {
         last: u8,
         make: impl FnOnce(&Answer) -> Reply + Send + 'static,
     ) -> (tokio::task::JoinHandle<(Reply, Option<Pieces>)>, oneshot::Receiver<Pieces>) {
+        made_as(long_answers, last, false, make).await
+    }
+
+    /// The same, in the form of gzip or not.
+    async fn made_as(
+        long_answers: &LongAnswers,
+        last: u8,
+        is_gzip: bool,
+        make: impl FnOnce(&Answer) -> Reply + Send + 'static,
+    ) -> (tokio::task::JoinHandle<(Reply, Option<Pieces>)>, oneshot::Receiver<Pieces>) {
         let turn = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         let (start, started) = oneshot::channel();
         let address = IpAddr::from([10, 0, 0, last]);
-        let answer = Answer::new(long_answers.clone(), address, turn, start);
+        let answer = Answer::new(long_answers.clone(), address, turn, start, is_gzip);
         let making = tokio::task::spawn_blocking(move || {
             let reply = make(&answer);
             answer.end(reply)
@@ -330,15 +380,65 @@ mod tests {
         assert_eq!(long_answers.places.available_permits(), LONG_ANSWERS_MAX);
     }
 
+    fn unzipped(bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bytes), &mut text).unwrap();
+        text
+    }
+
     #[tokio::test]
-    async fn an_answer_that_fails_on_the_way_is_not_taken_for_whole() {
-        let (making, started) = made(&LongAnswers::default(), 1, |answer| {
-            (0..3).for_each(|_| answer.write(vec![b'x'; MIB]).unwrap());
-            Failure::unavailable("a shard does not answer").into_reply()
+    async fn answers_for_who_reads_gzip_are_shorter() {
+        let long_answers = LongAnswers::default();
+        // Small ones stay as they are.
+        for (length, expected) in [(gzip::BYTES_MIN - 1, false), (gzip::BYTES_MIN, true)] {
+            let (making, _) = made_as(&long_answers, 1, true, move |answer| {
+                answer.write(vec![b'x'; length]).unwrap();
+                Reply::empty(200)
+            })
+            .await;
+            let body = making.await.unwrap().1.unwrap();
+            assert_eq!((body.is_gzip(), body.size_hint().exact().is_some()), (expected, true));
+            let body = bytes(body).await.unwrap();
+            let text = if expected { unzipped(&body) } else { body.to_vec() };
+            assert_eq!(text, vec![b'x'; length]);
+        }
+        // One that has no body has no form.
+        let (making, _) = made_as(&long_answers, 1, true, |_| Reply::empty(304)).await;
+        assert!(making.await.unwrap().1.is_none());
+        // Long ones go through it while they are made, and keep their place until they are read.
+        let (making, started) = made_as(&long_answers, 1, true, |answer| {
+            let mut noise = 1_u64;
+            for _ in 0..10 {
+                let mut random = || {
+                    noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (noise >> 33) as u8
+                };
+                answer.write((0..MIB).map(|_| random()).collect()).unwrap();
+            }
+            answer.write(b"end".to_vec()).unwrap();
+            Reply::empty(200)
         })
         .await;
-        assert!(bytes(started.await.unwrap()).await.is_err());
+        let pieces = started.await.unwrap();
+        assert!(pieces.is_gzip() && !making.is_finished());
+        assert_eq!(long_answers.places.available_permits(), LONG_ANSWERS_MAX - 1);
+        let text = unzipped(&bytes(pieces).await.unwrap());
+        assert!(text.len() == 10 * MIB + 3 && text.ends_with(b"end"));
         assert!(making.await.unwrap().1.is_none());
+        assert_eq!(long_answers.places.available_permits(), LONG_ANSWERS_MAX);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_fails_on_the_way_is_not_taken_for_whole() {
+        for is_gzip in [false, true] {
+            let (making, started) = made_as(&LongAnswers::default(), 1, is_gzip, |answer| {
+                (0..3).for_each(|_| answer.write(vec![b'x'; MIB]).unwrap());
+                Failure::unavailable("a shard does not answer").into_reply()
+            })
+            .await;
+            assert!(bytes(started.await.unwrap()).await.is_err());
+            assert!(making.await.unwrap().1.is_none());
+        }
     }
 
     #[tokio::test]

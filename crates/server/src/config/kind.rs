@@ -14,6 +14,8 @@ pub enum Kind {
     Path,
     /// Any text.
     Text,
+    /// Text that a header of HTTP can hold: letters, digits, signs and spaces of ASCII.
+    HeaderText,
     /// Text in the form `x.y.z`, all numbers.
     Version,
     /// `true` or `false`.
@@ -70,7 +72,7 @@ pub enum Budget {
 /// A value that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Of [`Kind::Text`], [`Kind::Version`], [`Kind::Placement`] and [`Kind::Choice`].
+    /// Of [`Kind::Text`], [`Kind::HeaderText`], [`Kind::Version`], [`Kind::Placement`] and [`Kind::Choice`].
     Text(String),
     /// Of [`Kind::Path`].
     Path(Option<PathBuf>),
@@ -96,6 +98,10 @@ impl Kind {
         match self {
             Kind::Path => Some(Value::Path((!text.is_empty()).then(|| PathBuf::from(text)))),
             Kind::Text => Some(Value::Text(text.to_owned())),
+            Kind::HeaderText => {
+                let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+                is_plain.then(|| Value::Text(text.to_owned()))
+            }
             Kind::Version => is_version(text).then(|| Value::Text(text.to_owned())),
             Kind::Switch => switch(text).map(Value::Switch),
             Kind::Count { min, max } => {
@@ -135,6 +141,7 @@ impl Kind {
         match self {
             Kind::Path => "a path".to_owned(),
             Kind::Text => "any text".to_owned(),
+            Kind::HeaderText => "text of ASCII without control characters".to_owned(),
             Kind::Version => "a version x.y.z".to_owned(),
             Kind::Switch => "true or false".to_owned(),
             Kind::Count { min, max } => format!("a number from {min} to {max}"),
@@ -351,6 +358,8 @@ mod tests {
         assert!(Kind::Version.read("4.2.x").is_none());
         assert_eq!(Kind::Switch.read("ON"), Some(Value::Switch(true)));
         assert_eq!(Kind::Switch.read("maybe"), None);
+        assert!(Kind::HeaderText.read("max-age=60; preload").is_some());
+        assert!(["a\nb", "ä"].iter().all(|text| Kind::HeaderText.read(text).is_none()));
     }
 
     #[test]

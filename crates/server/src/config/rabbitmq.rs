@@ -23,7 +23,7 @@ pub struct Read {
 }
 
 /// Keys that are one of ours, with the same values.
-const SAME: [(&str, &str); 16] = [
+const SAME: [(&str, &str); 17] = [
     ("default_user", "default.user"),
     ("default_pass", "default.password"),
     ("default_vhost", "default.vhost"),
@@ -36,6 +36,7 @@ const SAME: [(&str, &str); 16] = [
     ("definitions.local.path", "definitions"),
     ("management.load_definitions", "definitions"),
     ("management.path_prefix", "management.path_prefix"),
+    ("management.hsts.policy", "management.hsts_policy"),
     ("ssl_options.certfile", "tls.certificate"),
     ("ssl_options.keyfile", "tls.key"),
     ("ssl_options.cacertfile", "tls.ca"),

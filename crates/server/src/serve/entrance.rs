@@ -55,5 +55,6 @@ fn settings(config: &Config) -> web::Settings {
         path_prefix: config.management_path_prefix.trim_end_matches('/').to_owned(),
         body_bytes_max: usize::try_from(config.management_body_bytes_max).unwrap_or(usize::MAX),
         allowed_origins: origins.filter(|origin| !origin.is_empty()).map(str::to_owned).collect(),
+        hsts_policy: config.management_hsts_policy.clone(),
     }
 }

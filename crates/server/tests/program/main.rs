@@ -6,6 +6,7 @@ mod client;
 mod damaged;
 mod firehose;
 mod gauge;
+mod gzip;
 mod hostile;
 mod load;
 mod locality;

@@ -128,6 +128,7 @@ impl Encrypted {
             "--tls-verify",
             verify,
             "--shards=2",
+            "--management-hsts-policy=max-age=60",
         ];
         if let Some(pem) = crl {
             std::fs::write(&crl_file, pem).unwrap();
@@ -210,6 +211,14 @@ fn the_management_api_answers_over_tls() {
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
+    // A browser that got that would not ask without TLS any more, which it may do there.
+    assert!(answer.contains("strict-transport-security: max-age=60\r\n"), "{answer}");
+    let mut plain = TcpStream::connect(broker.program.management).unwrap();
+    plain.write_all(b"GET /api/version HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    plain.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
+    assert!(!answer.contains("strict-transport-security"), "{answer}");
 }
 
 #[test]

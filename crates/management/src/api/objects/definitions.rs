@@ -194,9 +194,16 @@ fn admit(context: &Context<'_>) -> Result<(), Failure> {
     context.admit(objects)
 }
 
+/// Whether the header `If-None-Match` names a tag, as a weak one or not: a shorter form of the same file has a weak one.
+fn names(known: &str, tag: &str) -> bool {
+    let mut tags = known.split(',').map(str::trim);
+    tags.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+}
+
 /// The tag of what the directory is now; the answer if the caller has it already, or wants no body.
 fn unchanged(context: &Context<'_>, tag: &str) -> Option<Reply> {
-    let status = match context.request.known_tag.as_deref() == Some(tag) {
+    let is_known = context.request.known_tag.as_deref().is_some_and(|known| names(known, tag));
+    let status = match is_known {
         true => 304,
         false if context.request.method == "HEAD" => 200,
         false => return None,
