@@ -6,7 +6,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use lepus_base::{ShardId, VhostId};
+use lepus_base::{ConnectionId, ShardId, VhostId};
 
 use crate::connection::Connection;
 use crate::connections::Connections;
@@ -56,6 +56,7 @@ impl<'a> Lists<'a> {
     pub(crate) fn answer(&self, query: Query) -> Answer {
         match query {
             Query::Connections(page) => Answer::Connections(self.connections(page)),
+            Query::ConnectionsById(ids) => Answer::Connections(self.connections_by_id(&ids)),
             Query::Channels(from) => Answer::Channels(self.channels(from)),
             Query::Consumers { queue, from } => Answer::Consumers(self.consumers(queue, from)),
             Query::QueueFigures(queues) => Answer::QueueFigures(self.queue_figures(&queues)),
@@ -145,30 +146,38 @@ impl<'a> Lists<'a> {
 
     fn connections(&self, page: Page) -> Part<ConnectionRow, usize> {
         let (first, limit, next) = page.of(self.connections.capacity());
-        let rows = (first..first + limit).filter_map(|place| {
-            let connection: &Connection = self.connections.get(place as u32)?;
-            let manner = connection.session.manner();
-            Some(ConnectionRow {
-                id: connection.id,
-                peer: connection.peer.address.clone(),
-                local_address: connection.peer.local_address.clone(),
-                accepted_millis: connection.accepted_millis,
-                client_properties: connection.client_properties().to_bytes(),
-                protocol: manner.protocol,
-                mechanism: manner.mechanism.to_owned(),
-                channel_max: connection.session.channel_max(),
-                frame_max: manner.frame_max,
-                heartbeat_seconds: manner.heartbeat_seconds,
-                user: connection.user.to_string(),
-                vhost: connection.vhost_name.to_string(),
-                channels: connection.channels.len(),
-                tls: connection.peer.tls.as_ref().map(|tls| tls.protocol.clone()),
-                blocked: connection.blocked,
-                octets: connection.octets,
-                shard: self.shard,
-            })
-        });
-        Part { rows: rows.collect(), next }
+        let places = first..first + limit;
+        let rows = places.filter_map(|place| self.connections.get(place as u32));
+        Part { rows: rows.map(|connection| self.connection_row(connection)).collect(), next }
+    }
+
+    fn connections_by_id(&self, ids: &[ConnectionId]) -> Part<ConnectionRow, usize> {
+        let slots = ids.iter().take(PLACES_MAX).filter_map(|id| self.connections.slot_of(*id));
+        let rows = slots.filter_map(|slot| self.connections.get(slot));
+        Part { rows: rows.map(|connection| self.connection_row(connection)).collect(), next: None }
+    }
+
+    fn connection_row(&self, connection: &Connection) -> ConnectionRow {
+        let manner = connection.session.manner();
+        ConnectionRow {
+            id: connection.id,
+            peer: connection.peer.address.clone(),
+            local_address: connection.peer.local_address.clone(),
+            accepted_millis: connection.accepted_millis,
+            client_properties: connection.client_properties().to_bytes(),
+            protocol: manner.protocol,
+            mechanism: manner.mechanism.to_owned(),
+            channel_max: connection.session.channel_max(),
+            frame_max: manner.frame_max,
+            heartbeat_seconds: manner.heartbeat_seconds,
+            user: connection.user.to_string(),
+            vhost: connection.vhost_name.to_string(),
+            channels: connection.channels.len(),
+            tls: connection.peer.tls.as_ref().map(|tls| tls.protocol.clone()),
+            blocked: connection.blocked,
+            octets: connection.octets,
+            shard: self.shard,
+        }
     }
 
     fn exchanges(&self, vhost: VhostId, page: Page) -> Part<ExchangeRow, usize> {

@@ -5,6 +5,9 @@
 //! compared with what its shard has, and nothing else. A shard asks before it needs more, and gives
 //! back what it does not use. Whoever asks while nothing is left gets what comes back, those with
 //! the least first; until then its publishers are blocked, if it has used all it has.
+//!
+//! Lender and shards count in the bytes of the budget that there was at the start. An operator who changes the budget
+//! changes what one of those stands for, on each shard by itself ([`Loan::set_share`]): nothing has to be taken back.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,16 +26,25 @@ const CHUNK_BYTES_MAX: usize = 64 << 20;
 /// This part of what is used is kept free beside a chunk; so much more is asked for, so that a shard
 /// that grows asks seldom.
 const ROOM_PART: usize = 8;
+/// More than this is not in use: where the budget is nothing, anything would be.
+const USED_MAX: usize = usize::MAX / 4;
 /// Free chunks beside that before something is given back.
 const SLACK_CHUNKS: usize = 2;
 
 /// What a shard may use of the budget.
 #[derive(Clone, Debug)]
 pub struct Loan {
-    /// Bytes that it may use now.
+    /// What it has of the budget that there was at the start.
     pub bytes: usize,
+    /// Bytes that it may use now: the same of the budget as it is.
+    pub limit: usize,
     /// Bytes that it could have: the lender had so many left when it was heard last.
     pub obtainable: usize,
+    /// The same of the budget that there was at the start.
+    obtainable_of_start: usize,
+    /// Equal shares of the budget, at the start and now.
+    share_of_start: usize,
+    share: usize,
     /// What it asked for was not answered with anything yet.
     is_asking: bool,
     /// The lender has nothing: all that can be had is there.
@@ -48,9 +60,14 @@ impl Loan {
     pub fn new(limits: &Limits, shards: u16) -> Loan {
         let share = limits.memory_bytes;
         let floor = if shards < 2 { share } else { floor(limits) };
+        let obtainable = floor.saturating_add(to_lend(limits, shards));
         Loan {
             bytes: floor,
-            obtainable: floor.saturating_add(to_lend(limits, shards)),
+            limit: floor,
+            obtainable,
+            obtainable_of_start: obtainable,
+            share_of_start: share,
+            share,
             is_asking: false,
             is_all: shards < 2,
             floor,
@@ -62,6 +79,23 @@ impl Loan {
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.is_all
+    }
+
+    /// The equal share of the budget is so many bytes from now on.
+    pub(crate) fn set_share(&mut self, share: usize) {
+        self.share = share;
+        self.count_limits();
+    }
+
+    /// Counts what may be used of the budget as it is now.
+    fn count_limits(&mut self) {
+        self.limit = scaled(self.bytes, self.share, self.share_of_start);
+        self.obtainable = scaled(self.obtainable_of_start, self.share, self.share_of_start);
+    }
+
+    /// Bytes that are in use, as the lender counts them.
+    fn of_start(&self, used: usize) -> usize {
+        scaled(used, self.share_of_start, self.share).min(USED_MAX)
     }
 
     /// Bytes that it has whatever others need.
@@ -77,6 +111,7 @@ impl Loan {
 
     /// Bytes to ask for now with so many in use.
     pub(crate) fn ask(&mut self, used: usize) -> Option<usize> {
+        let used = self.of_start(used);
         let missing = self.wanted(used).saturating_sub(self.bytes);
         // Half a chunk less is no reason yet: nobody asks for each message.
         if missing <= self.chunk / 2 || self.is_asking || self.is_all {
@@ -88,12 +123,14 @@ impl Loan {
 
     /// Bytes to give back now with so many in use.
     pub(crate) fn give_back(&mut self, used: usize) -> Option<usize> {
+        let used = self.of_start(used);
         let keeps = self.wanted(used).max(self.floor);
         let surplus = self.bytes.saturating_sub(keeps);
         if surplus <= SLACK_CHUNKS * self.chunk + used / ROOM_PART {
             return None;
         }
         self.bytes -= surplus;
+        self.count_limits();
         Some(surplus)
     }
 
@@ -101,7 +138,8 @@ impl Loan {
     /// nothing of something no answer to a question.
     pub(crate) fn take(&mut self, bytes: usize, left: usize) {
         self.bytes += bytes;
-        self.obtainable = self.bytes.saturating_add(left);
+        self.obtainable_of_start = self.bytes.saturating_add(left);
+        self.count_limits();
         if bytes > 0 {
             (self.is_asking, self.is_all) = (false, false);
         } else if left == 0 {
@@ -109,6 +147,16 @@ impl Loan {
             self.is_all = true;
         }
     }
+}
+
+/// `bytes` as a part of `of` is of another whole: as many as there are where that is the same one.
+fn scaled(bytes: usize, whole: usize, of: usize) -> usize {
+    if whole == of {
+        return bytes;
+    }
+    let part = (bytes as u128 * whole as u128).checked_div(of as u128);
+    let part = part.unwrap_or(if bytes == 0 { 0 } else { u128::MAX });
+    usize::try_from(part).unwrap_or(usize::MAX)
 }
 
 /// Bytes that a shard keeps of its equal share.

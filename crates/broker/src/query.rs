@@ -47,6 +47,9 @@ pub enum Query {
     },
     /// Connections of the shard: [`Answer::Connections`]. With moves as for queues.
     Connections(Page),
+    /// Those of these connections that are on the shard, of [`PLACES_MAX`] at most: [`Answer::Connections`]. With moves as
+    /// for queues.
+    ConnectionsById(Vec<ConnectionId>),
     /// Channels of the shard's connections: [`Answer::Channels`]. With moves as for queues.
     Channels(Nested),
     /// Consumers of queues whose home is the shard: [`Answer::Consumers`]. With moves as for queues.
@@ -120,6 +123,8 @@ pub enum Query {
         /// Whether it is from now on.
         is_on: bool,
     },
+    /// Changes a setting until the broker ends: [`Answer::Ordered`]. For every shard.
+    Set(Setting),
     /// Closes a connection: [`Answer::Ordered`]. For every shard, since it may be between two of them.
     CloseConnection {
         /// Which.
@@ -145,6 +150,18 @@ pub enum Query {
         /// What the log tells.
         why: String,
     },
+}
+
+/// A setting that can be changed while the broker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// A shard's equal share of the memory budget, in bytes. What uses more than there is now holds publishers back at
+    /// once.
+    MemoryShare(usize),
+    /// Channels that are offered to connections from now on; 0 is as many as the protocol has.
+    ChannelMax(u16),
+    /// Users who may log in from this machine only; who is logged in stays.
+    LoopbackUsers(Vec<String>),
 }
 
 /// Which part of a list by place is meant. Where something is does not change while it is on the shard, so all parts of

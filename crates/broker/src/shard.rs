@@ -172,7 +172,7 @@ impl Shard {
     /// Whether the shard uses more than it has, and the answer to whether there is more is to come.
     #[inline]
     pub(crate) fn awaits_loan(&self) -> bool {
-        self.memory() > self.loan.bytes && !self.loan.is_all()
+        self.memory() > self.loan.limit && !self.loan.is_all()
     }
 
     /// Bytes that count against the shard's memory budget; those of connections that have not opened
@@ -252,6 +252,12 @@ impl Shard {
     ) {
         let items = out.items_for(self.id, to.shard);
         report(items, to, (number, number), queues, receipt);
+    }
+
+    /// The shard's equal share of the memory budget is so many bytes from now on.
+    pub(crate) fn set_memory_share(&mut self, bytes: usize) {
+        self.limits.memory_bytes = bytes;
+        self.loan.set_share(bytes);
     }
 
     /// Asks for memory that will be needed, or gives back what is not.

@@ -6,7 +6,9 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::connection;
 use lepus_amqp::sasl;
 use lepus_amqp::table::Table;
+use lepus_broker::Query;
 use lepus_broker::directory::{Request, VhostRef};
+use lepus_broker::query::Setting;
 use lepus_broker::user::UserLimits;
 use lepus_broker::vhost::VhostLimits;
 use lepus_sim::World;
@@ -303,4 +305,26 @@ fn a_limit_holds_for_connections_that_open_on_all_shards_at_once() {
             }
         }
     }
+}
+
+#[test]
+fn who_may_come_from_here_only_can_be_set_while_the_broker_runs() {
+    let world = World::new(2);
+    let is_let_in = |user: &str| {
+        let options = World::login(user, user, "/");
+        world.connect_from(1, "192.0.2.7:40000", options).is_open()
+    };
+    let here = world.connect(1);
+    assert!(!is_let_in("guest"));
+    let set = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        for shard in 0..world.shards() {
+            world.ask(shard, Query::Set(Setting::LoopbackUsers(names.clone())));
+        }
+    };
+    set(&[]);
+    assert!(is_let_in("guest"));
+    set(&["guest", "other"]);
+    assert!(!is_let_in("guest"));
+    assert!(here.is_open(), "who is logged in stays");
 }

@@ -1,5 +1,7 @@
 //! One memory budget for all shards, lent to those that need it.
 
+use lepus_broker::Query;
+use lepus_broker::query::Setting;
 use lepus_sim::{Channel, Limits, Options, World};
 
 /// The part of the budget of each shard.
@@ -104,4 +106,46 @@ fn publishers_that_wait_for_a_loan_are_not_told_of_an_alarm() {
     world.settle();
     assert_eq!(hot.client().blocked(), None);
     assert_eq!(world.queue("hot").ready, 200);
+}
+
+/// An operator changes the budget: shares of so many bytes.
+fn set_shares(world: &World, bytes: usize) {
+    for shard in 0..SHARDS {
+        world.ask(shard, Query::Set(Setting::MemoryShare(bytes)));
+    }
+}
+
+#[test]
+fn a_smaller_budget_stops_publishers_at_once_and_a_larger_one_lets_them_go_on() {
+    let world = world();
+    let hot = with_queue(&world, 1, "hot");
+    for _ in 0..100 {
+        hot.publish("", "hot", vec![b'x'; MESSAGE_BYTES]);
+    }
+    assert_eq!(hot.client().blocked(), None);
+    set_shares(&world, SHARE_BYTES / 100);
+    hot.publish("", "hot", "one more");
+    assert!(hot.client().blocked().unwrap().contains("memory"));
+    set_shares(&world, SHARE_BYTES);
+    world.advance(1_000);
+    assert_eq!(hot.client().blocked(), None);
+    // With none at all nobody publishes, also on shards that have next to nothing.
+    set_shares(&world, 0);
+    let other = with_queue(&world, 2, "other");
+    other.publish("", "other", "x");
+    assert!(other.client().blocked().unwrap().contains("memory"));
+    set_shares(&world, 2 * SHARE_BYTES);
+    world.advance(1_000);
+    assert_eq!(other.client().blocked(), None);
+    other.purge("other");
+    hot.purge("hot");
+    let used = fill(&hot, "hot");
+    let all = SHARE_BYTES * usize::from(SHARDS);
+    assert!(used > all * 8 / 5 && used < 2 * all, "{used} of {}", 2 * all);
+    hot.purge("hot");
+    set_shares(&world, SHARE_BYTES);
+    world.advance(1_000);
+    for lent in loans(&world) {
+        assert!(lent <= SHARE_BYTES / 2, "{lent} bytes are kept without use");
+    }
 }

@@ -149,6 +149,7 @@ fn metrics_health_and_status_cost_the_same_however_much_there_is() {
     for query in [
         Query::Queues { vhost: vhost.clone(), page },
         Query::Connections(Page { from: 5_000, ..page }),
+        Query::ConnectionsById(vec![ConnectionId(1), ConnectionId(u64::MAX)]),
         Query::Exchanges { vhost: vhost.clone(), page: Page { from: 0, ..page } },
         Query::Bindings { vhost, page },
     ] {

@@ -49,9 +49,15 @@ impl Accounts {
     }
 
     /// Sets who may log in from this machine only; `guest` unless said otherwise. The same on all
-    /// shards, before anything else.
+    /// shards; who is logged in stays.
     pub fn set_loopback_users(&mut self, names: Vec<Box<str>>) {
         self.loopback_users = names;
+    }
+
+    /// Who may log in from this machine only.
+    #[must_use]
+    pub fn loopback_users(&self) -> &[Box<str>] {
+        &self.loopback_users
     }
 
     /// Sets whether clients may come from other machines: then [`Accounts::open_door`] has something

@@ -3,8 +3,9 @@
 use crate::broker::Broker;
 use crate::mail::Origin;
 use crate::outbox::Outbox;
-use crate::query::{Answer, Query};
+use crate::query::{Answer, Query, Setting};
 use alloc::boxed::Box;
+use alloc::string::String;
 use lepus_base::{Now, ShardId};
 
 impl Broker {
@@ -49,10 +50,15 @@ impl Broker {
                 self.shard.backpressure.order_shortage(shortage, is_on);
                 Answer::Ordered(true)
             }
+            Query::Set(setting) => {
+                self.set(setting);
+                Answer::Ordered(true)
+            }
             Query::Alive => Answer::Alive,
             Query::Figures => Answer::Figures(Box::new(self.view().figures(now))),
             list @ (Query::Queues { .. }
             | Query::Connections(_)
+            | Query::ConnectionsById(_)
             | Query::Channels(_)
             | Query::Consumers { .. }
             | Query::QueueFigures(_)
@@ -66,5 +72,16 @@ impl Broker {
         };
         out.answers.push((number, answer));
         self.carry_own_mail(now, out);
+    }
+
+    fn set(&mut self, setting: Setting) {
+        match setting {
+            Setting::MemoryShare(bytes) => self.shard.set_memory_share(bytes),
+            Setting::ChannelMax(channels) => self.shard.settings.server.channel_max = channels,
+            Setting::LoopbackUsers(names) => {
+                let names = names.into_iter().map(String::into_boxed_str).collect();
+                self.directory.accounts_mut().set_loopback_users(names);
+            }
+        }
     }
 }

@@ -89,7 +89,7 @@ impl HomeSide<'_> {
         let store = self.shard.settings.store.as_ref();
         let usage = Usage {
             used: self.shard.memory(),
-            limit: self.shard.loan.bytes,
+            limit: self.shard.loan.limit,
             journal: self.journal,
             segment_bytes: store.map_or(0, |store| store.template.segment_bytes as usize),
         };
@@ -138,7 +138,7 @@ impl HomeSide<'_> {
     pub(crate) fn find_shortage(&mut self, now: Now, out: &mut Outbox) {
         self.shard.give_spare();
         self.shard.adjust_loan(out);
-        let limit = self.shard.loan.bytes;
+        let limit = self.shard.loan.limit;
         let was_full = self.shard.backpressure.take_memory_full();
         let is_memory = self.shard.backpressure.is_memory_short();
         let enough = if is_memory || was_full { limit - limit / 10 } else { limit };

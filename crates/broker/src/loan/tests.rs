@@ -43,7 +43,7 @@ impl Bank {
             loan.take(answer.lent, answer.left);
         }
         self.used[shard] =
-            if used > self.used[shard] { used.min(loan.bytes).max(self.used[shard]) } else { used };
+            if used > self.used[shard] { used.min(loan.limit).max(self.used[shard]) } else { used };
         if let Some(bytes) = loan.ask(self.used[shard]) {
             self.said[shard].push_back(Said::Want(bytes));
         } else if let Some(bytes) = loan.give_back(self.used[shard]) {
@@ -182,4 +182,40 @@ fn shards_hear_of_much_more_than_they_know_of() {
     bank.settle(|shard| if shard == 0 { SHARE / 16 } else { 0 });
     bank.settle(|shard| if shard == 0 { SHARE / 16 } else { 0 });
     assert!(bank.loans[0].obtainable > SHARE, "{little}, then {}", bank.loans[0].obtainable);
+}
+
+#[test]
+fn another_budget_changes_what_everybody_has_and_nothing_that_is_lent() {
+    let mut bank = Bank::new(4);
+    bank.settle(|shard| if shard == 2 { SHARE } else { 1000 });
+    let all = 4 * SHARE;
+    for (share, part) in [(SHARE / 4, 4), (SHARE / 1024, 1024)] {
+        for loan in &mut bank.loans {
+            loan.set_share(share);
+            assert_eq!((loan.limit, loan.obtainable <= all / part), (loan.bytes / part, true));
+        }
+    }
+    // With nothing everything is too much, and nobody gets anything beyond what there is.
+    for loan in &mut bank.loans {
+        loan.set_share(0);
+        assert_eq!((loan.limit, loan.obtainable), (0, 0));
+    }
+    bank.settle(|_| 1000);
+    assert!(bank.loans.iter().all(Loan::is_all));
+    assert_eq!(bank.loans.iter().map(|loan| loan.bytes).sum::<usize>(), all);
+    // Twice as much as at the start: each may use twice as much of it.
+    for loan in &mut bank.loans {
+        loan.set_share(2 * SHARE);
+    }
+    for _ in 0..50 {
+        bank.settle(|shard| if shard == 1 { 6 * SHARE } else { 0 });
+    }
+    assert!(bank.loans[1].limit >= 6 * SHARE && bank.loans[1].obtainable <= 2 * all);
+    for loan in &mut bank.loans {
+        loan.set_share(SHARE);
+    }
+    for _ in 0..50 {
+        bank.settle(|_| 0);
+    }
+    assert_eq!(bank.loans.iter().map(|loan| loan.limit).sum::<usize>() + bank.lender.free, all);
 }

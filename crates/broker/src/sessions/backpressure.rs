@@ -125,7 +125,7 @@ impl SessionSide<'_> {
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     pub(crate) fn apply_backpressure(&mut self, slot: u32, out: &mut Outbox) {
-        let is_over = self.shard.memory() > self.shard.loan.bytes;
+        let is_over = self.shard.memory() > self.shard.loan.limit;
         let is_full = is_over && !self.waits_for_loan(slot, out);
         if is_full {
             self.shard.backpressure.note_memory_full();

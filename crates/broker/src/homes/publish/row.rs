@@ -48,7 +48,7 @@ impl HomeSide<'_> {
         let mut row = Row::default();
         let mut known: &[u8] = &[];
         let (mut persistent, mut priority) = (false, 0);
-        let memory_max = self.shard.loan.bytes;
+        let memory_max = self.shard.loan.limit;
         let is_logging = self.journal.is_on();
         let mut noted = core::mem::take(&mut self.homes.noted);
         let (queue, sink) = self.queue_and_sink(now, target.slot, out);

@@ -23,7 +23,7 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let limit = self.shard.limits.tx_bytes_max;
-        let memory_max = self.shard.loan.bytes;
+        let memory_max = self.shard.loan.limit;
         let is_short = self.shard.memory() > memory_max && self.shard.loan.is_all();
         let connection = &mut self.connections[at.slot];
         let held_bytes = connection.tx_bytes;
