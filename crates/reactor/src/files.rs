@@ -12,7 +12,7 @@ mod port;
 mod space;
 
 pub use blocking::Blocking;
-pub use carry::{Failure, Files, sync_directory};
+pub use carry::{Failure, Files, FreeLimit, sync_directory};
 pub use port::FilePort;
 
 use lepus_store::disk::{Completion, LogId, Operation};

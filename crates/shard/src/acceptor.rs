@@ -2,9 +2,9 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use lepus_base::Instant;
@@ -33,6 +33,19 @@ const DEAF_NOTICE_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct Gate {
     stopped: AtomicBool,
     closed: AtomicBool,
+    /// How often it was opened or closed.
+    orders: AtomicU64,
+    /// How far the accepting thread has followed that.
+    followed: Mutex<Followed>,
+    news: Condvar,
+}
+
+/// What the accepting thread made of an order.
+#[derive(Debug, Default)]
+struct Followed {
+    order: u64,
+    /// Listeners that were to hear and do not, and why.
+    deaf: Vec<(SocketAddr, String)>,
 }
 
 impl Gate {
@@ -45,8 +58,26 @@ impl Gate {
     }
 
     /// While closed, who connects is refused.
-    pub(crate) fn set_closed(&self, closed: bool) {
+    /// The number of this order.
+    pub(crate) fn set_closed(&self, closed: bool) -> u64 {
         self.closed.store(closed, Ordering::Release);
+        self.orders.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Waits until an order, or a later one, has been followed: the listeners that were to hear and do not, and why. `None`
+    /// where it takes longer than `timeout`.
+    pub(crate) fn wait(&self, order: u64, timeout: Duration) -> Option<Vec<(SocketAddr, String)>> {
+        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |followed: &mut Followed| followed.order < order;
+        let waited = self.news.wait_timeout_while(followed, timeout, waits);
+        let (followed, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        (followed.order >= order).then(|| followed.deaf.clone())
+    }
+
+    fn has_followed(&self, order: u64, deaf: Vec<(SocketAddr, String)>) {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        *followed = Followed { order, deaf };
+        self.news.notify_all();
     }
 
     fn is_closed(&self) -> bool {
@@ -87,6 +118,8 @@ pub(crate) struct Acceptor<E> {
     pub(crate) greeter: Option<ToGreeter>,
     pub(crate) notices: Notices<E>,
     pub(crate) gate: Arc<Gate>,
+    /// The last order of the gate that was followed.
+    pub(crate) followed_order: u64,
     pub(crate) clock: Clock,
     pub(crate) porch: Porch,
     pub(crate) admission: Admission,
@@ -160,9 +193,16 @@ impl<E> Acceptor<E> {
     /// Listeners hear nobody while the gate is closed. One that cannot hear again tries once more after a rest of its own;
     /// the others hear meanwhile.
     fn follow_gate(&mut self) {
+        // Read first: what is said meanwhile is another order.
+        let order = self.gate.orders.load(Ordering::Acquire);
+        let is_new = order != self.followed_order;
         let is_closed = self.gate.is_closed() && !self.gate.is_stopped();
         let now = self.clock.instant();
+        let mut deaf = Vec::new();
         for listening in &mut self.listeners {
+            if is_new {
+                listening.deaf_until = Instant::default();
+            }
             if listening.is_suspended == is_closed {
                 continue;
             }
@@ -184,6 +224,7 @@ impl<E> Acceptor<E> {
                 }
                 Err(error) => {
                     listening.deaf_until = now + REST;
+                    deaf.push((address, deafness(&error)));
                     if listening.quiet_until <= now {
                         listening.quiet_until = now + DEAF_NOTICE_INTERVAL;
                         let reason = deafness(&error);
@@ -191,6 +232,10 @@ impl<E> Acceptor<E> {
                     }
                 }
             }
+        }
+        if is_new {
+            self.followed_order = order;
+            self.gate.has_followed(order, deaf);
         }
     }
 
@@ -421,6 +466,7 @@ mod tests {
             greeter: Some(ToGreeter { sender, alarm, fresh: false }),
             notices: notices(|_| false).0,
             gate: Arc::default(),
+            followed_order: 0,
             clock: Clock::start(),
             porch: Porch::new(16, Duration::from_secs(600), 1, tally),
             admission,

@@ -40,6 +40,7 @@ pub use connection::{Arrival, Parcel};
 pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
 pub use idle::IdlePreset;
 pub use inside::Inside;
+pub use lepus_reactor::files::FreeLimit;
 pub use metrics::{MetricsSnapshot, ShardMetrics};
 pub use notice::{Notice, NoticeReader, Notices, WAITING_NOTICES_MAX, notices};
 pub use porch::{Admission, EntranceMetrics, EntranceSnapshot};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lepus_base::{Instant, ShardId};
 use lepus_mesh::{Bell, Signal};
 use lepus_profile::{Group, Mark, enroll, enroll_with};
-use lepus_reactor::files::{FilePort, Files};
+use lepus_reactor::files::{FilePort, Files, FreeLimit};
 use lepus_reactor::{Alarm, Bound, Poller, TcpStream, bind};
 use lepus_topology::{Ids, Plan};
 
@@ -59,7 +59,7 @@ pub struct Storage {
     /// The directory below which each log has one of its own. It exists.
     pub directory: PathBuf,
     /// A log that would leave less of the disk free does not grow.
-    pub free_bytes_min: u64,
+    pub free_limit: FreeLimit,
     /// Files that each shard keeps open at once that it writes, and as many that it only reads.
     pub open_files_max: usize,
 }
@@ -175,10 +175,30 @@ pub struct StopReport {
 impl Stopper {
     /// As [`Running::set_accepting`].
     pub fn set_accepting(&self, accepting: bool) {
-        self.gate.set_closed(!accepting);
+        self.order(!accepting);
+    }
+
+    /// The same, once the accepting thread has followed.
+    ///
+    /// # Errors
+    /// In words, when addresses cannot be listened at again, which is tried on, or the thread does not follow within
+    /// `timeout`.
+    pub fn await_accepting(&self, accepting: bool, timeout: Duration) -> Result<(), String> {
+        let order = self.order(!accepting);
+        let Some(deaf) = self.gate.wait(order, timeout) else {
+            return Err("the thread that accepts connections does not answer".to_owned());
+        };
+        let deaf = deaf.into_iter().map(|(address, why)| format!("{address}: {why}"));
+        let deaf: Vec<String> = deaf.collect();
+        if deaf.is_empty() { Ok(()) } else { Err(deaf.join("; ")) }
+    }
+
+    fn order(&self, closed: bool) -> u64 {
+        let order = self.gate.set_closed(closed);
         for alarm in &self.alarms {
             alarm.ring();
         }
+        order
     }
 
     /// Begins the end and returns at once: listeners close, clients are told, connections end.
@@ -447,7 +467,7 @@ impl<C: Core> Running<C> {
     }
 
     fn start_disk(&self, storage: &Storage, shard: ShardId) -> io::Result<FilePort> {
-        let files = Files::new(&storage.directory, storage.free_bytes_min);
+        let files = Files::new(&storage.directory, 0).with_free_limit(&storage.free_limit);
         let files = Arc::new(files.with_open_max(storage.open_files_max));
         let bell = Arc::clone(&self.stopper.bells[shard.index()]);
         FilePort::start(&format!("shard-{shard}"), &files, move || {
@@ -503,6 +523,7 @@ impl<C: Core> Running<C> {
             greeter: to_greeter,
             notices: config.notices.clone(),
             gate,
+            followed_order: 0,
             clock: config.clock,
             porch,
             admission: config.admission,

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lepus_store::disk::{Action, Completion, DiskError, File, Fill, LogId, Operation, OperationId};
 use rustix::io::Errno;
@@ -31,11 +32,42 @@ impl fmt::Display for Failure {
     }
 }
 
+/// How much of a disk is to stay free, in bytes; clones share it, and it may change.
+#[derive(Clone, Debug, Default)]
+pub struct FreeLimit(Arc<AtomicU64>);
+
+impl FreeLimit {
+    /// So many bytes.
+    #[must_use]
+    pub fn new(bytes: u64) -> FreeLimit {
+        FreeLimit(Arc::new(AtomicU64::new(bytes)))
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// From the next segment on it is this.
+    pub fn set(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for FreeLimit {
+    fn eq(&self, other: &FreeLimit) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for FreeLimit {}
+
 /// The log files below one directory. Usable from several threads; none waits for another's I/O.
 #[derive(Debug)]
 pub struct Files {
     directory: PathBuf,
-    free_bytes_min: u64,
+    free_bytes_min: FreeLimit,
     open: OpenFiles,
 }
 
@@ -54,7 +86,14 @@ impl Files {
     #[must_use]
     pub fn new(directory: &Path, free_bytes_min: u64) -> Files {
         let open = OpenFiles::new(OPEN_MAX);
+        let free_bytes_min = FreeLimit::new(free_bytes_min);
         Files { directory: directory.to_owned(), free_bytes_min, open }
+    }
+
+    /// Leaves as much of the disk free as the limit is at that moment.
+    #[must_use]
+    pub fn with_free_limit(self, limit: &FreeLimit) -> Files {
+        Files { free_bytes_min: limit.clone(), ..self }
     }
 
     /// Keeps no more than `count` files open that are written, and as many that are only read; without
@@ -184,7 +223,7 @@ impl Files {
 
     fn create(&self, name: File, length: u64) -> io::Result<Yield> {
         let is_segment = matches!(name, File::Segment(..));
-        if is_segment && !has_room(&self.directory, length, self.free_bytes_min) {
+        if is_segment && !has_room(&self.directory, length, self.free_bytes_min.bytes()) {
             return Err(ErrorKind::StorageFull.into());
         }
         let file = self.get(name, true)?;
@@ -201,7 +240,7 @@ impl Files {
     }
 
     fn fill(&self) -> Option<Fill> {
-        fill(&self.directory, self.free_bytes_min)
+        fill(&self.directory, self.free_bytes_min.bytes())
     }
 
     fn reserve(&self, from: Option<File>, name: File, length: u64) -> io::Result<Yield> {

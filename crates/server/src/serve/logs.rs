@@ -220,7 +220,7 @@ impl<'a> StartFiles<'a> {
     #[must_use]
     pub fn new(storage: &'a Storage, clock: Clock, progress: &'a Progress) -> StartFiles<'a> {
         let data_dir = &*storage.directory;
-        let files = Files::new(data_dir, storage.free_bytes_min);
+        let files = Files::new(data_dir, 0).with_free_limit(&storage.free_limit);
         let files = Blocking::with(Arc::new(files.with_open_max(storage.open_files_max)));
         StartFiles { files, data_dir, clock, progress }
     }
@@ -263,6 +263,7 @@ mod tests {
     use lepus_broker::start::{own_log, start};
     use lepus_broker::{Broker, Outbox};
     use lepus_probe::Scratch;
+    use lepus_shard::FreeLimit;
 
     fn numbers(data_dir: &Path) -> Vec<u32> {
         let mut found: Vec<u32> = find(data_dir).unwrap().iter().map(|log| log.0).collect();
@@ -320,8 +321,9 @@ mod tests {
         };
         let directory = Directory::new(settings.hash, 1);
         let (progress, mut out) = (Progress::new(1), Outbox::new(1));
+        let free_limit = FreeLimit::new(free_bytes_min);
         let disk =
-            &Storage { directory: data_dir.to_owned(), free_bytes_min, open_files_max: usize::MAX };
+            &Storage { directory: data_dir.to_owned(), free_limit, open_files_max: usize::MAX };
         let clock = Clock::start();
         let mut files = StartFiles::new(disk, clock, &progress);
         let mut broker = Broker::new(settings);

@@ -10,8 +10,8 @@ use lepus_base::{HashState, ShardId};
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
 use lepus_shard::{
-    Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, LoginFrom, RevocationCheck,
-    Revocations, Storage, TlsFiles, Transport,
+    Admission, Clock, Config as RuntimeConfig, FreeLimit, IdlePreset, Listener, LoginFrom,
+    RevocationCheck, Revocations, Storage, TlsFiles, Transport,
 };
 use lepus_topology::{Binding, Machine, Wishes, source};
 use std::io::ErrorKind;
@@ -38,6 +38,8 @@ pub struct Plan {
     pub placement: lepus_topology::Plan,
     /// What the operator should know about the two.
     pub notes: Vec<String>,
+    /// What is to stay free of the disk.
+    pub free_limit: FreeLimit,
     listeners: Vec<Listener>,
 }
 
@@ -65,7 +67,17 @@ impl Plan {
                 listeners.push(listener(*address, Transport::Tls));
             }
         }
-        Ok(Plan { shards, memory_budget_bytes, machine, wishes, placement, notes, listeners })
+        let free_limit = FreeLimit::new(config.store_disk_free_limit);
+        Ok(Plan {
+            shards,
+            memory_budget_bytes,
+            machine,
+            wishes,
+            placement,
+            notes,
+            free_limit,
+            listeners,
+        })
     }
 
     /// How many shards there are, and why, in one line.
@@ -132,10 +144,20 @@ impl Plan {
                     _ => LoginFrom::DistinguishedName,
                 },
             }),
-            storage: Some(storage(config, room)),
+            storage: Some(self.storage(config, room)),
             stop_timeout: config.stop_timeout,
             notices,
             clock,
+        }
+    }
+
+    /// Where the logs are, and what they may take.
+    #[must_use]
+    pub fn storage(&self, config: &Config, room: Room) -> Storage {
+        Storage {
+            directory: config.data_dir(),
+            free_limit: self.free_limit.clone(),
+            open_files_max: room.open_files_max,
         }
     }
 
@@ -314,15 +336,6 @@ fn check_memory(budget_bytes: u64, shards: u16) -> Result<(), String> {
          more, or have fewer shards (--shards)",
         budget_bytes >> 20
     ))
-}
-
-/// Where the logs are, and what they may take.
-pub fn storage(config: &Config, room: Room) -> Storage {
-    Storage {
-        directory: config.data_dir(),
-        free_bytes_min: config.store_disk_free_limit,
-        open_files_max: room.open_files_max,
-    }
 }
 
 fn listener(address: SocketAddr, transport: Transport) -> Listener {

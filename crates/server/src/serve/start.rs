@@ -99,7 +99,7 @@ impl Start {
         }
         lifecycle.progress.enter(Step::Logs);
         let told = Arc::clone(lifecycle);
-        let storage = plan::storage(config, room);
+        let storage = plan.storage(config, room);
         let brokers = Arc::new(Brokers::new(config, plan, &mut initial, storage, *clock, told)?);
         let notices = notice::start(log.clone(), wishes)
             .map_err(|error| format!("cannot start the notices thread: {error}"))?;

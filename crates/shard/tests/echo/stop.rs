@@ -121,3 +121,24 @@ fn accepting_can_be_suspended() {
     assert!(accepted(&running) > before);
     crate::client::finish(running);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_has_listeners_hear_again_is_told_which_do_not() {
+    let patience = std::time::Duration::from_secs(30);
+    let running = start(1);
+    let (address, stopper) = (running.addresses()[0], running.stopper());
+    stopper.await_accepting(false, patience).unwrap();
+    assert!(std::net::TcpStream::connect(address).is_err());
+    let other = std::net::TcpListener::bind(address).unwrap();
+    for _ in 0..2 {
+        let why = stopper.await_accepting(true, patience).unwrap_err();
+        assert!(why.starts_with(&format!("{address}: ")), "{why}");
+    }
+    drop(other);
+    stopper.await_accepting(true, patience).unwrap();
+    let mut client = Client::connect(address);
+    client.send(ECHO, b"again");
+    assert_eq!(client.read(5), b"again");
+    crate::client::finish(running);
+}

@@ -11,8 +11,8 @@ use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreAnswer, StoreCore, StoreQ
 use lepus_base::ShardId;
 use lepus_probe::Scratch;
 use lepus_shard::{
-    Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage,
-    Transport,
+    Admission, Clock, Config, FreeLimit, IdlePreset, Listener, Running, Runtime, StartError,
+    Storage, Transport,
 };
 
 /// Longer than a shard ever takes to answer.
@@ -42,7 +42,7 @@ fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartE
         tls: None,
         storage: Some(Storage {
             directory: directory.to_owned(),
-            free_bytes_min: 0,
+            free_limit: FreeLimit::default(),
             open_files_max: usize::MAX,
         }),
         stop_timeout: Duration::from_secs(30),
