@@ -13,15 +13,17 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use serde_json::json;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 mod answer;
 mod body;
+mod own_names;
 use answer::{Answer, LongAnswers, Pieces};
 use body::{BODY_TIMEOUT, NotTaken};
+use own_names::OwnNames;
 
 /// How long a client may take to begin a request; connections are kept open between two of them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -60,6 +62,7 @@ struct Desk {
     api: Arc<OnceLock<Arc<Api>>>,
     settings: Settings,
     hsts_policy: Option<HeaderValue>,
+    own_names: OwnNames,
     answers: Arc<Semaphore>,
     message_answers: Arc<Semaphore>,
     short_answers: Arc<Semaphore>,
@@ -86,6 +89,7 @@ pub fn start(
         api,
         settings,
         hsts_policy: policy,
+        own_names: OwnNames::read(),
         answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
         message_answers: Arc::new(Semaphore::new(MESSAGE_ANSWERS_MAX)),
         short_answers: Arc::new(Semaphore::new(SHORT_ANSWERS_MAX)),
@@ -132,7 +136,7 @@ impl Desk {
         let host = head.headers.get(header::HOST).map(|value| value.to_str().unwrap_or("?"));
         let is_passed_on = ["forwarded", "x-forwarded-for", "x-real-ip", "via"]
             .map(|name| head.headers.contains_key(name));
-        let names_itself = is_own_name(host) && is_own_name(head.uri.host());
+        let names_itself = self.own_names.has(host) && self.own_names.has(head.uri.host());
         let address = peer.map_or_else(nobody, |peer| peer.address);
         Client {
             peer: address,
@@ -270,26 +274,6 @@ impl Desk {
     }
 }
 
-/// Whether the header `Host` names this machine as itself; who sends none is no browser.
-fn is_own_name(host: Option<&str>) -> bool {
-    let Some(host) = host else { return true };
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
-        _ => (host, ""),
-    };
-    // An address of version 6 stands in brackets, since it has colons of its own.
-    let address = if port.is_empty() { host } else { name };
-    let address = address.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(address) = address.parse::<IpAddr>() {
-        return address.to_canonical().is_loopback();
-    }
-    let name = name.trim_end_matches('.').to_ascii_lowercase();
-    name.is_empty() || name == "localhost" || name.ends_with(".localhost") || {
-        let own = rustix::system::uname();
-        own.nodename().to_str().is_ok_and(|own| own.eq_ignore_ascii_case(&name))
-    }
-}
-
 /// The secret in the cookie of a session; the first of several with that name.
 fn session_of(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -420,45 +404,6 @@ impl Origin {
             if let Some(asked) = request.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
                 answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_this_machine_are_known() {
-        let own = rustix::system::uname().nodename().to_str().unwrap().to_owned();
-        for host in [
-            "localhost",
-            "LOCALHOST:15672",
-            "localhost.",
-            "broker.localhost:1",
-            "127.0.0.1",
-            "127.9.9.9:15672",
-            "[::1]:15672",
-            "[::1]",
-            "",
-            ":15672",
-            &own,
-            &format!("{own}:15672"),
-        ] {
-            assert!(is_own_name(Some(host)), "{host}");
-        }
-        assert!(is_own_name(None));
-        for host in [
-            "example.com",
-            "example.com:15672",
-            "localhost.example.com",
-            "127.0.0.1.example.com",
-            "10.0.0.1",
-            "[2001:db8::1]:15672",
-            "?",
-            "notlocalhost",
-        ] {
-            assert!(!is_own_name(Some(host)), "{host}");
         }
     }
 }
