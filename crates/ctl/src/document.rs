@@ -72,7 +72,7 @@ pub fn markdown() -> String {
         );
     }
     let _ = write!(text, "\n{STATUS}");
-    text.push_str("\n## Expressions that `eval` knows\n\nWhite space does not count.\n\n| Text | Meaning |\n|---|---|\n");
+    text.push_str("\n## Expressions that `eval` knows\n\nWhite space outside quotes does not count.\n\n| Text | Meaning |\n|---|---|\n");
     for (known, meaning) in families::KNOWN_EXPRESSIONS {
         let _ = writeln!(text, "| `{}` | {} |", cell(known), cell(meaning));
     }

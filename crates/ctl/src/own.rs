@@ -53,11 +53,18 @@ pub const PATHS: &[Own] = &[
         "All that `status`, `listeners`, `alarms`, `memory_breakdown`, `log_location` show.",
     ),
     own(
+        "GET",
+        "/api/lepus/ctl/settings/{name}",
+        "",
+        "`{\"value\":V}`",
+        "What `vm_memory_high_watermark`, `channel_max` or `loopback_users` is now; 404 for other names.",
+    ),
+    own(
         "PUT",
         "/api/lepus/ctl/settings/{name}",
         "`{\"value\":V}`: `vm_memory_high_watermark` `{\"relative\":0.4}` or `{\"absolute\":bytes}`; `disk_free_limit` \
-         `{\"absolute\":bytes}` or `{\"mem_relative\":0.1}`; `log_level` a word; `channel_max` a number; \
-         `auth_attempt_source_tracking` a truth value",
+         `{\"absolute\":bytes}` or `{\"mem_relative\":0.1}`; `log_level` a word; `channel_max` a number; `loopback_users` a \
+         list of names; `auth_attempt_source_tracking` a truth value",
         "",
         "Changes a setting of the running broker until it ends. 400 for a name or value that it does not take.",
     ),

@@ -9,6 +9,7 @@ mod access;
 mod amqp_json;
 mod attempts;
 mod body;
+mod change;
 mod client;
 mod context;
 mod failure;
@@ -24,6 +25,7 @@ mod sessions;
 mod shovel;
 mod table;
 
+pub use change::{Amount, Change};
 pub use failure::Failure;
 pub use mirror::Mirror;
 pub use output::Output;
@@ -40,6 +42,7 @@ use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
 use moves::Moves;
 use samples::Samples;
+use serde_json::{Value, json};
 use sessions::Sessions;
 use shovel::Shovels;
 use std::fmt;
@@ -94,7 +97,22 @@ pub trait Running: Send + Sync + 'static {
     fn service(&self) -> Service;
 
     /// Lets connections in or not, from now on.
-    fn set_service(&self, service: Service);
+    ///
+    /// # Errors
+    /// In words, where listeners do not hear again: which, and why. That is tried on.
+    fn set_service(&self, service: Service) -> Result<(), String>;
+
+    /// Changes a setting, until the broker ends. Who asks after that finds it changed.
+    ///
+    /// # Errors
+    /// In words, where a shard does not answer: it may or may not be changed then.
+    fn change(&self, change: Change) -> Result<(), String>;
+
+    /// The memory above which publishers are held back, as it was set.
+    fn memory_budget(&self) -> Amount;
+
+    /// The last lines of the log, at most `count`, oldest first. There is no secret in them.
+    fn log_lines(&self, count: usize) -> Vec<String>;
 
     /// Begins the end of the broker and returns.
     fn stop(&self);
@@ -126,6 +144,9 @@ pub trait Running: Send + Sync + 'static {
 
     /// What was taken down last, of orders by the control socket as well, newest first.
     fn audited(&self) -> Vec<Audited>;
+
+    /// How many requests and orders are missing in the audit file, though there is one.
+    fn audit_left_out(&self) -> u64;
 
     /// When the certificate of the listeners with TLS ends, in seconds since 1970; `None` where there is none.
     fn certificate_ends(&self) -> Option<i64>;
@@ -187,6 +208,22 @@ pub struct Audited {
     pub result: String,
     /// How many of it there were.
     pub count: u64,
+}
+
+impl Audited {
+    /// As an object of JSON, in which its time stands under the name `at` as `time`.
+    #[must_use]
+    pub fn to_json(&self, at: &str, time: Value) -> Value {
+        json!({
+            at: time,
+            "user": self.user,
+            "from": self.from,
+            "face": self.face,
+            "what": self.what,
+            "result": self.result,
+            "count": self.count,
+        })
+    }
 }
 
 /// A listener, as tools want to know it.

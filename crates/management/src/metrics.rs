@@ -268,6 +268,12 @@ fn waiting(snapshot: &Snapshot, page: &mut Exposition) {
     ] {
         page.single(&format!("lepus_connections_{name}"), kind, help, value);
     }
+    page.single(
+        "lepus_audit_entries_left_out_total",
+        Kind::Counter,
+        "Requests and orders that are missing in the audit file.",
+        snapshot.audit_left_out,
+    );
 }
 
 fn totals(snapshot: &Snapshot, page: &mut Exposition) {

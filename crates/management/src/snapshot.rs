@@ -84,6 +84,8 @@ pub struct Snapshot {
     pub shards: Vec<Shard>,
     /// Those who have not logged in.
     pub waiting: Waiting,
+    /// Entries that are not in the audit file, though there is one: too many waited for it, or it could not be written.
+    pub audit_left_out: u64,
     /// What the operating system says.
     pub own: OwnFigures,
 }

@@ -1,8 +1,10 @@
 //! The running broker as the management API sees it.
 
 use crate::audit::{Audit, Deed, Source};
+use crate::changed::Changed;
 use crate::config::Config;
 use crate::figures::Figures;
+use crate::log::Log;
 use crate::random;
 use crate::secrets;
 use crate::signal::Wish;
@@ -10,7 +12,7 @@ use lepus_base::ShardId;
 use lepus_broker::directory::Request;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Answer, Query};
-use lepus_management::api::{Audited, Done, Listener, Mirror, Running, Service};
+use lepus_management::api::{Amount, Audited, Change, Done, Listener, Mirror, Running, Service};
 use lepus_management::snapshot::{Node, Snapshot};
 use lepus_shard::tls::Identity;
 use lepus_shard::{Inside, PeerInfo, Stopper};
@@ -20,6 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +33,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 const CHANGES_AT_ONCE: usize = 512;
 /// Questions that are on their way to shard 0 at a time: it decides on one while the log is synced for another.
 const QUESTIONS_MAX: usize = 3;
+/// How long listeners may take to close or to hear again.
+const LISTENERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The broker.
 pub struct RunningBroker {
@@ -43,6 +48,10 @@ pub struct RunningBroker {
     pub mirror: Arc<Mirror>,
     /// What was set.
     pub config: Arc<Config>,
+    /// What of that was changed since.
+    pub changed: Arc<Changed>,
+    /// Its log.
+    pub log: Log,
     /// Where its data is.
     pub data_dir: PathBuf,
     /// Where changes are told.
@@ -142,9 +151,21 @@ impl Running for RunningBroker {
         *self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_service(&self, service: Service) {
+    fn set_service(&self, service: Service) -> Result<(), String> {
         *self.service.lock().unwrap_or_else(PoisonError::into_inner) = service;
-        self.stopper.set_accepting(service.accepts);
+        self.stopper.await_accepting(service.accepts, LISTENERS_TIMEOUT)
+    }
+
+    fn change(&self, change: Change) -> Result<(), String> {
+        self.changed.change(change)
+    }
+
+    fn memory_budget(&self) -> Amount {
+        self.changed.memory()
+    }
+
+    fn log_lines(&self, count: usize) -> Vec<String> {
+        self.log.recent(count)
     }
 
     fn stop(&self) {
@@ -179,7 +200,11 @@ impl Running for RunningBroker {
     }
 
     fn settings(&self) -> Vec<(String, String)> {
-        self.config.values().map(|(key, value)| (key.to_owned(), value)).collect()
+        let values = self.config.values().map(|(key, value)| {
+            let value = self.changed.value(key).unwrap_or(value);
+            (key.to_owned(), value)
+        });
+        values.collect()
     }
 
     fn note(&self, done: &Done<'_>) {
@@ -198,5 +223,9 @@ impl Running for RunningBroker {
 
     fn audited(&self) -> Vec<Audited> {
         self.audit.recent()
+    }
+
+    fn audit_left_out(&self) -> u64 {
+        self.audit.left_out().load(Ordering::Relaxed)
     }
 }

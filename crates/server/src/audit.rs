@@ -17,6 +17,7 @@ use lepus_management::api::Audited;
 use limits::{Act, Limits, WINDOW};
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use writer::Writer;
@@ -31,6 +32,7 @@ const PART_CHARS_MAX: usize = 512;
 pub struct Audit {
     log: Log,
     trail: Arc<Mutex<Trail>>,
+    left_out: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl Audit {
     /// One that writes to the log alone.
     #[must_use]
     pub fn in_log(log: &Log) -> Audit {
-        Audit::with(log, None)
+        Audit::with(log, None, Arc::default())
     }
 
     /// One that writes to the file at `path` as well, and begins another one where it would become longer than so many
@@ -90,14 +92,22 @@ impl Audit {
         let mut file = AuditFile::open(path, bytes_max).map_err(failed)?;
         let own = log.clone();
         let write = move |entry: &Audited| file.write(entry, |why| own.error("audit", why));
-        let writer = Writer::start(log, write).map_err(failed)?;
-        Ok(Audit::with(log, Some(writer)))
+        let left_out = Arc::default();
+        let writer = Writer::start(log, &left_out, write).map_err(failed)?;
+        Ok(Audit::with(log, Some(writer), left_out))
     }
 
-    fn with(log: &Log, writer: Option<Writer>) -> Audit {
+    fn with(log: &Log, writer: Option<Writer>, left_out: Arc<AtomicU64>) -> Audit {
         let (recent, limits) = (VecDeque::new(), Limits::default());
         let trail = Trail { log: log.clone(), recent, writer, limits, is_awaited: false };
-        Audit { log: log.clone(), trail: Arc::new(Mutex::new(trail)) }
+        Audit { log: log.clone(), trail: Arc::new(Mutex::new(trail)), left_out }
+    }
+
+    /// How many requests and orders are not in the file, though there is one: too many waited for it, or it could not be
+    /// written.
+    #[must_use]
+    pub fn left_out(&self) -> &Arc<AtomicU64> {
+        &self.left_out
     }
 
     fn trail(&self) -> MutexGuard<'_, Trail> {

@@ -7,9 +7,10 @@ use lepus_management::machine::OwnFigures;
 use lepus_management::snapshot::{LoopFigures, Node, Shard, Snapshot, Waiting};
 use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How long a shard may take to answer before it counts as stuck.
@@ -23,8 +24,12 @@ const HOLDS_MAX: Duration = Duration::from_secs(1);
 
 /// Collects figures; shared by the metrics page and by `lepus status`.
 pub struct Figures {
-    /// Who tells.
+    /// Who tells, as it was at the start.
     pub node: Node,
+    /// What an operator may change of that: bytes of the memory budget, and of the disk that are to stay free.
+    limits: [AtomicU64; 2],
+    /// Entries that are not in the audit file.
+    audit_left_out: OnceLock<Arc<AtomicU64>>,
     /// The shards.
     pub commands: Commands<Broker>,
     turns: Vec<Arc<ShardMetrics>>,
@@ -57,6 +62,8 @@ impl Figures {
         listeners: Vec<SocketAddr>,
     ) -> Figures {
         Figures {
+            limits: [node.memory_budget_bytes, node.disk_free_bytes_min].map(AtomicU64::new),
+            audit_left_out: OnceLock::new(),
             node,
             commands,
             turns,
@@ -69,10 +76,34 @@ impl Figures {
         }
     }
 
+    /// Tells another memory budget from now on, in bytes.
+    pub fn set_memory_budget(&self, bytes: u64) {
+        self.limits[0].store(bytes, Ordering::Relaxed);
+        self.forget();
+    }
+
+    /// Tells from now on that other bytes of the disk are to stay free.
+    pub fn set_disk_free_min(&self, bytes: u64) {
+        self.limits[1].store(bytes, Ordering::Relaxed);
+        self.forget();
+    }
+
+    /// Where entries are counted that are not in the audit file.
+    pub fn count_left_out(&self, count: Arc<AtomicU64>) {
+        // Told once, by the only one who starts the audit.
+        let _ = self.audit_left_out.set(count);
+    }
+
     /// Seconds since the start.
     #[must_use]
     pub fn uptime_seconds(&self) -> u64 {
         self.clock.instant().since(self.started).as_secs()
+    }
+
+    /// Where the data is.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
     }
 
     /// The shards' own counters, in their order.
@@ -133,8 +164,15 @@ impl Figures {
             waiting.entering += snapshot.entering;
             waiting.gave_way += snapshot.gave_way;
         }
+        let [memory, disk] = self.limits.each_ref().map(|limit| limit.load(Ordering::Relaxed));
+        let left_out = self.audit_left_out.get().map_or(0, |count| count.load(Ordering::Relaxed));
         Ok(Snapshot {
-            node: self.node.clone(),
+            node: Node {
+                memory_budget_bytes: memory,
+                disk_free_bytes_min: disk,
+                ..self.node.clone()
+            },
+            audit_left_out: left_out,
             uptime_seconds: self.uptime_seconds(),
             shards,
             waiting,
@@ -242,9 +280,14 @@ pub fn node(config: &Config, memory_budget_bytes: u64) -> Node {
 /// The memory budget in bytes; a share is one of the memory that this process may use.
 #[must_use]
 pub fn memory_budget_bytes(config: &Config) -> u64 {
+    memory_budget_of(config, usable_memory())
+}
+
+/// Bytes of memory that this process may use.
+#[must_use]
+pub fn usable_memory() -> u64 {
     // A machine that does not tell its memory is taken for a small one.
-    let usable = lepus_topology::usable_memory().map_or(1 << 30, |memory| memory.bytes);
-    memory_budget_of(config, usable)
+    lepus_topology::usable_memory().map_or(1 << 30, |memory| memory.bytes)
 }
 
 /// The memory budget in bytes of a process that may use `usable` bytes.

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod audit;
+pub mod changed;
 pub mod command;
 pub mod config;
 pub mod control;

@@ -4,11 +4,11 @@
 //! full the line is counted and dropped, and that count follows, once a second at most. A kind that
 //! repeats more than [`LINES_PER_SECOND_MAX`] times within a second is cut short in a similar way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Lines of one kind that are written within a second; further ones are counted.
@@ -19,6 +19,10 @@ pub(crate) const GATHERING_TIME: Duration = Duration::from_millis(1);
 const IDLE_SECONDS: u64 = 86_400;
 /// Lines that may wait for the writing thread.
 const WAITING_LINES_MAX: usize = 4096;
+
+/// Lines that are kept to be shown, and the bytes of all of them.
+const RECENT_MAX: usize = 10_000;
+const RECENT_BYTES_MAX: usize = 2 << 20;
 
 /// How important a line is, most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,12 +82,32 @@ enum Entry {
     Flush(SyncSender<()>),
 }
 
+/// The last lines that were written, oldest first.
+#[derive(Debug, Default)]
+struct Recent {
+    lines: VecDeque<String>,
+    bytes: usize,
+}
+
+impl Recent {
+    fn push(&mut self, line: String) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        while self.lines.len() > RECENT_MAX || self.bytes > RECENT_BYTES_MAX {
+            let Some(oldest) = self.lines.pop_front() else { return };
+            self.bytes -= oldest.len();
+        }
+    }
+}
+
 /// A handle for logging; clones write to the same place.
 #[derive(Clone, Debug)]
 pub struct Log {
-    level: Level,
+    /// The number of the least important [`Level`] that is written.
+    level: Arc<AtomicU8>,
     sender: SyncSender<Entry>,
     dropped: Arc<AtomicU64>,
+    recent: Arc<Mutex<Recent>>,
 }
 
 impl Log {
@@ -98,9 +122,11 @@ impl Log {
     ) -> std::io::Result<Log> {
         let (sender, receiver) = sync_channel(WAITING_LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
+        let recent = Arc::<Mutex<Recent>>::default();
         let writer = Writer {
             format,
             target,
+            recent: Arc::clone(&recent),
             dropped: Arc::clone(&dropped),
             lost: 0,
             lost_told: 0,
@@ -110,7 +136,21 @@ impl Log {
             let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
             writer.run(&receiver);
         })?;
-        Ok(Log { level, sender, dropped })
+        let level = Arc::new(AtomicU8::new(level as u8));
+        Ok(Log { level, sender, dropped, recent })
+    }
+
+    /// From now on lines up to this level are written.
+    pub fn set_level(&self, level: Level) {
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// The last lines that were written, at most `count`, oldest first; ten thousand are kept, or what 2 MiB hold.
+    #[must_use]
+    pub fn recent(&self, count: usize) -> Vec<String> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let skipped = recent.lines.len().saturating_sub(count);
+        recent.lines.iter().skip(skipped).cloned().collect()
     }
 
     /// Writes a line: `kind` is a fixed, greppable name, `text` says it in plain words.
@@ -121,7 +161,7 @@ impl Log {
         text: impl Into<String>,
         fields: Vec<(&'static str, String)>,
     ) {
-        if level > self.level {
+        if level as u8 > self.level.load(Ordering::Relaxed) {
             return;
         }
         let line = Line { level, at: SystemTime::now(), kind, text: text.into(), fields };
@@ -173,6 +213,7 @@ struct KindLimit {
 struct Writer<W> {
     format: Format,
     target: W,
+    recent: Arc<Mutex<Recent>>,
     dropped: Arc<AtomicU64>,
     /// Dropped lines that are to be told.
     lost: u64,
@@ -277,6 +318,8 @@ impl<W: Write> Writer<W> {
         out.push('\n');
         // Standard error may be gone; the broker goes on.
         let _ = self.target.write_all(out.as_bytes());
+        out.pop();
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).push(out);
     }
 }
 
@@ -400,6 +443,34 @@ fn date(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
     use std::sync::Mutex;
+
+    #[test]
+    fn the_last_lines_are_kept_within_bounds() {
+        let mut recent = Recent::default();
+        for number in 0..RECENT_MAX + 5 {
+            recent.push(number.to_string());
+        }
+        assert_eq!((recent.lines.len(), recent.lines[0].as_str()), (RECENT_MAX, "5"));
+        recent.push("x".repeat(RECENT_BYTES_MAX));
+        assert_eq!((recent.lines.len(), recent.bytes), (1, RECENT_BYTES_MAX));
+        recent.push("x".repeat(RECENT_BYTES_MAX + 1));
+        assert_eq!((recent.lines.len(), recent.bytes), (0, 0));
+    }
+
+    #[test]
+    fn the_level_may_change_and_what_was_written_is_shown() {
+        let log = Log::start(Level::Info, Format::Text, std::io::sink()).unwrap();
+        let write = |kind| log.write(Level::Debug, kind, "text", Vec::new());
+        write("unseen");
+        log.set_level(Level::Debug);
+        write("seen");
+        log.set_level(Level::Error);
+        write("unseen");
+        log.flush(Duration::from_secs(60));
+        let lines = log.recent(10);
+        assert!(lines.len() == 1 && lines[0].contains("event=seen"), "{lines:?}");
+        assert_eq!(log.recent(0), [""; 0]);
+    }
 
     #[test]
     fn what_a_terminal_obeys_or_hides_is_escaped() {

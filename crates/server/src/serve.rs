@@ -13,6 +13,7 @@ mod start;
 
 use crate::api::RunningBroker;
 use crate::audit::Audit;
+use crate::changed::Changed;
 use crate::config::Config;
 use crate::control::ControlServer;
 use crate::data_dir::DataDir;
@@ -23,7 +24,7 @@ use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::topology::Standpoint;
 use entrance::Entrance;
-use lepus_management::api::{Api, Listener, Running};
+use lepus_management::api::{Api, Listener, Mirror, Running};
 use lepus_management::http;
 use lepus_management::metrics::objects::Objects;
 use lepus_shard::{Clock, Transport};
@@ -118,12 +119,15 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     balancer::start(config, plan, &figures, &lifecycle, clock, log)?;
     grip::start(plan, &figures, &lifecycle, log)?;
     let reload = Reload::start(running.identity(), log)?;
+    figures.count_left_out(Arc::clone(audit.left_out()));
     let broker = RunningBroker {
         figures: Arc::clone(&figures),
         inside: running.inside(),
         listeners: addresses.iter().filter_map(listener).collect(),
         mirror: Arc::clone(&mirror),
         config: Arc::clone(config),
+        changed: changed(config, plan, &figures, &mirror, log),
+        log: log.clone(),
         data_dir: data_path.clone(),
         audit,
         identity: running.identity(),
@@ -162,6 +166,18 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     }
     log.write(Level::Info, "stopped", "the end", fields);
     failure.map_or(Ok(()), Err)
+}
+
+/// What an operator may change from now on.
+fn changed(
+    config: &Config,
+    plan: &Plan,
+    figures: &Arc<Figures>,
+    mirror: &Arc<Mirror>,
+    log: &Log,
+) -> Arc<Changed> {
+    let (figures, mirror) = (Arc::clone(figures), Arc::clone(mirror));
+    Arc::new(Changed::new(config, figures, mirror, plan.free_limit.clone(), log.clone()))
 }
 
 /// Listens on `wanted`, for what `flag` names.

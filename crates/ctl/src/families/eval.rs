@@ -11,7 +11,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("eval", Group::Operations, (0, 1), eval)
         .told("<expression>", "Does what some well-known Erlang expressions mean; see docs/ctl.md")
         .calls(
-            "GET /api/lepus/ctl/state; PUT, DELETE /api/lepus/ctl/alarms/{resource}; PUT \
+            "GET /api/lepus/ctl/state; PUT, DELETE /api/lepus/ctl/alarms/{resource}; GET, PUT \
              /api/lepus/ctl/settings/{name}",
         ),
     Command::new("force_gc", Group::Operations, (0, 0), nothing)
@@ -29,7 +29,14 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("node().", "the node's name"),
     ("rabbit_alarm:set_alarm({{resource_limit,memory|disk,node()},[]}).", "raises that alarm"),
     ("rabbit_alarm:clear_alarm({resource_limit,memory|disk,node()}).", "clears it"),
-    ("application:set_env(rabbit,channel_max,N).", "sets the channels that a connection may have"),
+    (
+        "application:set_env(rabbit,channel_max,N). / application:get_env(rabbit,channel_max).",
+        "the channels that connections may have from now on",
+    ),
+    (
+        "application:set_env(rabbit,loopback_users,[<<\"NAME\">>,…]). / application:get_env(rabbit,loopback_users).",
+        "the users who may log in from this machine only",
+    ),
     (
         "application:set_env(rabbitmq_management,sample_retention_policies,…). and other set_env of rabbitmq_management, \
          rabbitmq_management_agent and of rabbit's collect_statistics*",
@@ -70,7 +77,7 @@ fn eval(call: &mut Call<'_>) -> Result<Output, Failure> {
     if call.words.is_empty() || text == "-" {
         text = String::from_utf8_lossy(&call.whole_input()?).into_owned();
     }
-    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let text = without_spaces(&text);
     let text = text.trim_end_matches(['.', ',']);
     let mut last = None;
     // Several in a row are separated by commas outside all brackets.
@@ -78,6 +85,31 @@ fn eval(call: &mut Call<'_>) -> Result<Output, Failure> {
         last = Some(one(call, part)?);
     }
     last.ok_or_else(|| unknown(call))
+}
+
+/// A text without white space outside quotes.
+fn without_spaces(text: &str) -> String {
+    let mut quoted = None;
+    let mut keeps = |letter: char| {
+        match (quoted, letter) {
+            (Some(quote), letter) if letter == quote => quoted = None,
+            (None, '"' | '\'') => quoted = Some(letter),
+            _ => {}
+        }
+        quoted.is_some() || !letter.is_whitespace()
+    };
+    text.chars().filter(|letter| keeps(*letter)).collect()
+}
+
+/// The names in a list of Erlang's binaries or strings: `[<<"guest">>,"other"]`.
+fn names(list: &str) -> Option<Vec<String>> {
+    let inside = list.strip_prefix('[')?.strip_suffix(']')?;
+    let name = |item: &str| {
+        let item = item.strip_prefix("<<").and_then(|item| item.strip_suffix(">>")).unwrap_or(item);
+        let name = item.strip_prefix('"')?.strip_suffix('"')?;
+        (!name.contains(['"', '\\'])).then(|| name.to_owned())
+    };
+    parts(inside).into_iter().map(name).collect()
 }
 
 fn unknown(call: &Call<'_>) -> Failure {
@@ -140,6 +172,26 @@ fn one(call: &mut Call<'_>, text: &str) -> Result<Output, Failure> {
         set(call, "channel_max", &json!(number))?;
         return Ok(raw("ok"));
     }
+    let users = text
+        .strip_prefix("application:set_env(rabbit,loopback_users,")
+        .and_then(|rest| names(rest.strip_suffix(')')?));
+    if let Some(users) = users {
+        set(call, "loopback_users", &json!(users))?;
+        return Ok(raw("ok"));
+    }
+    match text {
+        "application:get_env(rabbit,channel_max)" => {
+            let value = &call.get(&["lepus", "ctl", "settings", "channel_max"])?["value"];
+            return Ok(raw(&format!("{{ok,{value}}}")));
+        }
+        "application:get_env(rabbit,loopback_users)" => {
+            let value = &call.get(&["lepus", "ctl", "settings", "loopback_users"])?["value"];
+            let users = value.as_array().map_or(&[][..], Vec::as_slice).iter();
+            let users = users.map(|name| format!("<<{name}>>"));
+            return Ok(raw(&format!("{{ok,[{}]}}", users.collect::<Vec<_>>().join(","))));
+        }
+        _ => {}
+    }
     match is_of_statistics(text) {
         true => Ok(raw("ok")),
         false => Err(unknown(call)),
@@ -149,6 +201,17 @@ fn one(call: &mut Call<'_>, text: &str) -> Result<Output, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_in_a_list_are_read() {
+        let read = |text: &str| names(&without_spaces(text));
+        assert_eq!(read("[]"), Some(Vec::new()));
+        let expected = ["guest", "a b,c"].map(str::to_owned).to_vec();
+        assert_eq!(read("[ <<\"guest\">> , \"a b,c\" ]"), Some(expected));
+        for wrong in ["guest", "[guest]", "[<<\"a\">>", "[<<\"a\\\"\">>]", "[1]"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn expressions_in_a_row_are_told_apart() {

@@ -161,12 +161,18 @@ fn known_expressions_are_done_and_others_refused() {
         ("PUT /api/lepus/ctl/alarms/memory", 204, Value::Null),
         ("DELETE /api/lepus/ctl/alarms/disk", 204, Value::Null),
         ("PUT /api/lepus/ctl/settings/channel_max", 204, Value::Null),
+        ("PUT /api/lepus/ctl/settings/loopback_users", 204, Value::Null),
+        ("GET /api/lepus/ctl/settings/channel_max", 200, json!({"value": 7})),
+        ("GET /api/lepus/ctl/settings/loopback_users", 200, json!({"value": ["a \"b\"", "c"]})),
     ]);
     for (text, expected) in [
         ("rabbit_nodes:reached_target_cluster_size().", "true\n"),
         ("rabbit_alarm:set_alarm({{resource_limit, memory, node()}, []}).", "ok\n"),
         ("rabbit_alarm:clear_alarm({resource_limit, disk, node()}).", "ok\n"),
         ("application:set_env(rabbit, channel_max, 7).", "ok\n"),
+        ("application:set_env(rabbit, loopback_users, [<<\"a b\">>, \"c\"]).", "ok\n"),
+        ("application:get_env(rabbit, channel_max).", "{ok,7}\n"),
+        ("application:get_env(rabbit, loopback_users).", "{ok,[<<\"a \\\"b\\\"\">>,<<\"c\">>]}\n"),
         (
             "application:set_env(rabbitmq_management, sample_retention_policies, [{global, [{605, 1}]}]), ok.",
             "ok\n",
@@ -177,6 +183,7 @@ fn known_expressions_are_done_and_others_refused() {
         assert_eq!((ended.code, ended.out.as_str()), (0, expected), "{text}: {}", ended.errors);
     }
     assert_eq!(fake.calls[2].1, json!({"value": 7}));
+    assert_eq!(fake.calls[3].1, json!({"value": ["a b", "c"]}));
     let ended = say(&mut fake, &["rabbitmqctl", "eval", "os:cmd(\"id\")."], "");
     assert_eq!((ended.code, ended.out.as_str()), (69, ""));
 }

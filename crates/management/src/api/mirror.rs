@@ -110,6 +110,13 @@ impl Mirror {
         }
     }
 
+    /// Sets who may log in from this machine only, from now on.
+    pub fn set_loopback_users(&self, names: Vec<String>) {
+        let names = names.into_iter().map(String::into_boxed_str).collect();
+        let mut directory = self.shared.directory.write().unwrap_or_else(PoisonError::into_inner);
+        directory.accounts_mut().set_loopback_users(names);
+    }
+
     /// Applies every change that was told before this call.
     pub fn catch_up(&self) {
         self.shared.catch_up();

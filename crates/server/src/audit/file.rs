@@ -41,16 +41,7 @@ impl AuditFile {
     /// Those of the system; the entry is not there then, or not to its end.
     pub(super) fn write(&mut self, entry: &Audited, tell: impl FnOnce(String)) -> io::Result<()> {
         let at = UNIX_EPOCH + Duration::from_millis(entry.at_millis);
-        let line = json!({
-            "time": timestamp(at),
-            "user": entry.user,
-            "from": entry.from,
-            "face": entry.face,
-            "what": entry.what,
-            "result": entry.result,
-            "count": entry.count,
-        });
-        let line = format!("{line}\n");
+        let line = format!("{}\n", entry.to_json("time", json!(timestamp(at))));
         let why = self.follow_path().and_then(|()| {
             let bytes = self.file.metadata()?.len();
             match bytes > 0 && bytes.saturating_add(line.len() as u64) > self.bytes_max {

@@ -26,33 +26,43 @@ pub(super) struct Writer {
     orders: SyncSender<Order>,
     /// What is in entries for which there was no room, by their counts, and is not told yet.
     left_out: Arc<AtomicU64>,
+    /// The same, told or not.
+    left_out_ever: Arc<AtomicU64>,
 }
 
 impl Writer {
-    /// Starts the thread; `write` writes an entry to where it belongs.
+    /// Starts the thread; `write` writes an entry to where it belongs. What is left out is counted in `left_out_ever`.
     ///
     /// # Errors
     /// When the system has no thread.
     pub(super) fn start(
         log: &Log,
+        left_out_ever: &Arc<AtomicU64>,
         write: impl FnMut(&Audited) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Writer> {
         let (orders, waiting) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
-        let thread = Thread { log: log.clone(), write, left_out: Arc::clone(&left_out) };
+        let thread = Thread {
+            log: log.clone(),
+            write,
+            left_out: Arc::clone(&left_out),
+            left_out_ever: Arc::clone(left_out_ever),
+        };
         std::thread::Builder::new().name("audit".to_owned()).spawn(move || {
             let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
             thread.run(&waiting);
         })?;
-        Ok(Writer { log: log.clone(), orders, left_out })
+        Ok(Writer { log: log.clone(), orders, left_out, left_out_ever: Arc::clone(left_out_ever) })
     }
 
     /// Has an entry written, or counts it where too many wait. It never waits itself.
     pub(super) fn write(&self, entry: Audited) {
         let count = entry.count;
-        if self.orders.try_send(Order::Write(entry)).is_err()
-            && self.left_out.fetch_add(count, Ordering::Relaxed) == 0
-        {
+        if self.orders.try_send(Order::Write(entry)).is_ok() {
+            return;
+        }
+        self.left_out_ever.fetch_add(count, Ordering::Relaxed);
+        if self.left_out.fetch_add(count, Ordering::Relaxed) == 0 {
             let text = format!(
                 "the disk is behind by {WAITING_MAX} entries: further ones are left out of the audit file and counted"
             );
@@ -89,6 +99,7 @@ struct Thread<W> {
     log: Log,
     write: W,
     left_out: Arc<AtomicU64>,
+    left_out_ever: Arc<AtomicU64>,
 }
 
 impl<W: FnMut(&Audited) -> io::Result<()>> Thread<W> {
@@ -112,6 +123,7 @@ impl<W: FnMut(&Audited) -> io::Result<()>> Thread<W> {
         if let Err(error) = (self.write)(entry) {
             self.log.error("audit", format!("an entry is not in the audit file: {error}"));
             self.left_out.fetch_add(entry.count, Ordering::Relaxed);
+            self.left_out_ever.fetch_add(entry.count, Ordering::Relaxed);
         }
     }
 
@@ -153,8 +165,12 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_disk_that_hangs_and_what_finds_no_room_is_counted() {
         let (release, released) = channel::<()>();
+        let (begin, begun) = channel();
         let (written, all) = channel();
-        let writer = Writer::start(&log(), move |entry| {
+        let left_out = Arc::default();
+        let writer = Writer::start(&log(), &left_out, move |entry| {
+            // Nobody hears it but for the first.
+            let _ = begin.send(());
             // It hangs until this is dropped.
             let _ = released.recv();
             written.send(entry.clone()).unwrap();
@@ -162,7 +178,10 @@ mod tests {
         });
         let writer = writer.unwrap();
         let count = WAITING_MAX + 100;
-        for number in 0..count {
+        writer.write(entry(0));
+        // The first one is in the thread's hands.
+        begun.recv().unwrap();
+        for number in 1..count {
             writer.write(entry(number));
         }
         writer.write(Audited { count: 7, ..entry(count) });
@@ -174,9 +193,9 @@ mod tests {
         assert_eq!(all.iter().map(|entry| entry.count).sum::<u64>(), count as u64 + 7);
         let (told, kept): (Vec<_>, Vec<_>) =
             all.iter().partition(|entry| entry.result == "not written");
-        // One may be in the thread's hands.
-        assert!([WAITING_MAX, WAITING_MAX + 1].contains(&kept.len()), "{}", kept.len());
+        assert_eq!(kept.len(), WAITING_MAX + 1);
         assert_eq!(told.len(), 1);
+        assert_eq!(left_out.load(Ordering::Relaxed), told[0].count);
         assert!(kept.iter().enumerate().all(|(place, entry)| entry.what == place.to_string()));
     }
 
@@ -184,7 +203,8 @@ mod tests {
     fn what_could_not_be_written_is_told_when_something_can() {
         let (written, all) = channel();
         let mut calls = 0;
-        let writer = Writer::start(&log(), move |entry| {
+        let left_out = Arc::default();
+        let writer = Writer::start(&log(), &left_out, move |entry| {
             calls += 1;
             // The first entry, the line about it, and the second entry.
             if calls <= 3 {
@@ -201,5 +221,7 @@ mod tests {
         let all: Vec<(String, u64)> = all.iter().collect();
         let missing = "requests and orders that are missing near here".to_owned();
         assert_eq!(all, [(missing, 2), ("2".to_owned(), 1)]);
+        // What was told is still missing.
+        assert_eq!(left_out.load(Ordering::Relaxed), 2);
     }
 }

@@ -17,7 +17,7 @@ const SILENT: [&str; 3] = ["order", "from", "body"];
 pub fn tell(audit: &Audit, caller: &UCred, request: &Value, outcome: Result<&Value, &str>) {
     let words = request["order"].as_str().unwrap_or("");
     // Programs look once a second.
-    let is_look = order::only_looks(words);
+    let is_look = order::only_looks(words) || (words == API && request["method"] == "GET");
     let level = if is_look { Level::Debug } else { Level::Info };
     let arguments = arguments(request);
     let result = match outcome {

@@ -1,5 +1,6 @@
 //! The binary `lepus`, run as a program.
 
+mod changing;
 mod check;
 mod cli;
 mod client;

@@ -7,16 +7,9 @@ use serde_json::json;
 
 /// `GET /lepus/audit`
 pub(crate) fn list(context: &Context<'_>) -> Result<Reply, Failure> {
-    let rows = context.api.broker.audited().into_iter().map(|entry| {
-        json!({
-            "timestamp": entry.at_millis,
-            "user": entry.user,
-            "from": entry.from,
-            "face": entry.face,
-            "what": entry.what,
-            "result": entry.result,
-            "count": entry.count,
-        })
-    });
-    context.list_rows(rows.collect())
+    let broker = &context.api.broker;
+    let rows = broker.audited().into_iter();
+    let rows = rows.map(|entry| entry.to_json("timestamp", json!(entry.at_millis)));
+    let reply = context.list_rows(rows.collect())?;
+    Ok(reply.with("x-lepus-left-out", broker.audit_left_out().to_string()))
 }

@@ -11,7 +11,7 @@ use lepus_broker::{Answer, Query};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// All open connections, by id.
+/// Open connections, by id.
 pub(crate) struct Connections(BTreeMap<ConnectionId, ConnectionRow>);
 
 /// Address and port of an end of a connection.
@@ -41,6 +41,31 @@ impl Connections {
                         let open = part.rows.into_iter().filter(|row| !row.vhost.is_empty());
                         all.extend(open.map(|row| (row.id, row)));
                         from = part.next;
+                    }
+                    other => unreachable!("a question for connections is answered with {other:?}"),
+                }
+            }
+        }
+        Ok(Connections(all))
+    }
+
+    /// Asks the shards for these only, wherever they are.
+    ///
+    /// # Errors
+    /// 503 where a shard does not answer.
+    pub(crate) fn of(
+        context: &Context<'_>,
+        ids: impl Iterator<Item = ConnectionId>,
+    ) -> Result<Connections, Failure> {
+        let mut wanted: Vec<ConnectionId> = ids.collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut all = BTreeMap::new();
+        for ids in wanted.chunks(PLACES_MAX) {
+            for shard in 0..context.api.broker.shards() {
+                match context.ask(ShardId(shard), Query::ConnectionsById(ids.to_vec()))? {
+                    Answer::Connections(part) => {
+                        all.extend(part.rows.into_iter().map(|row| (row.id, row)));
                     }
                     other => unreachable!("a question for connections is answered with {other:?}"),
                 }

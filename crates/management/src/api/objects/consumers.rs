@@ -57,7 +57,7 @@ pub(crate) fn of_queue(
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    let connections = Connections::ask(context)?;
+    let connections = Connections::of(context, found.iter().map(|found| found.connection))?;
     Ok(found.iter().filter_map(|found| row(context, &connections, found)).collect())
 }
 

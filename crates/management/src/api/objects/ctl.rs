@@ -1,5 +1,6 @@
 //! What RabbitMQ's API has no path for and its command line tools need, for the operator alone.
 
+use super::super::change::Change;
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
@@ -11,6 +12,9 @@ use lepus_broker::directory::{Policy, PolicyScope, VhostInfo};
 use lepus_broker::query::Shortage;
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// Lines of the log that are shown where nobody says how many.
+const LOG_LINES: usize = 50;
 
 /// Only who comes by the control socket.
 fn check_operator(context: &Context<'_>) -> Result<(), Failure> {
@@ -51,7 +55,7 @@ pub(crate) fn change_state(context: &Context<'_>) -> Result<Reply, Failure> {
         }
         other => return Err(Failure::bad_request(format!("there is no action {other:?}"))),
     }
-    broker.set_service(state);
+    let heard = broker.set_service(state);
     if !state.is_running || state.is_drained {
         let why = if state.is_drained {
             "node is drained"
@@ -60,6 +64,7 @@ pub(crate) fn change_state(context: &Context<'_>) -> Result<Reply, Failure> {
         };
         close(context, why, |_| true, usize::MAX, Duration::ZERO)?;
     }
+    heard.map_err(|why| Failure::new(503, "listeners_closed", why))?;
     Ok(Reply::done())
 }
 
@@ -162,7 +167,7 @@ pub(crate) fn status(context: &Context<'_>) -> Result<Reply, Failure> {
         },
         "vm_memory_calculation_strategy": "rss",
         "vm_memory_high_watermark_limit": snapshot.node.memory_budget_bytes,
-        "vm_memory_high_watermark_setting": {"absolute": snapshot.node.memory_budget_bytes},
+        "vm_memory_high_watermark_setting": context.api.broker.memory_budget().to_json(),
         "disk_free": snapshot.own.disk_free_bytes,
         "disk_free_limit": snapshot.node.disk_free_bytes_min,
         "alarms": alarms.map(|(resource, _)| json!({"resource": resource, "node": name})).collect::<Vec<_>>(),
@@ -244,19 +249,42 @@ pub(crate) fn matching(context: &Context<'_>) -> Result<Reply, Failure> {
     Ok(Reply::json(Value::Array(rows.collect())))
 }
 
-/// What cannot be changed while the broker runs.
+/// `PUT /lepus/ctl/settings/{s}`
 pub(crate) fn set(context: &Context<'_>) -> Result<Reply, Failure> {
     check_operator(context)?;
-    let setting = match context.name(0) {
-        "vm_memory_high_watermark" => "memory.budget",
-        "disk_free_limit" => "store.disk_free_limit",
-        "log_level" => "log.level",
-        "channel_max" => "limits.channel_max",
+    if context.name(0) == "auth_attempt_source_tracking" {
         // Attempts are always counted.
-        "auth_attempt_source_tracking" => return Ok(Reply::done()),
-        other => return Err(Failure::bad_request(format!("there is no setting {other:?}"))),
+        return Ok(Reply::done());
+    }
+    let fields = context.fields()?;
+    let change = Change::read(context.name(0), fields.require("value")?)?;
+    context.api.broker.change(change).map_err(Failure::unavailable)?;
+    Ok(Reply::done())
+}
+
+/// `GET /lepus/ctl/settings/{s}`
+pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
+    check_operator(context)?;
+    let broker = &context.api.broker;
+    let value = match context.name(0) {
+        "vm_memory_high_watermark" => broker.memory_budget().to_json(),
+        "channel_max" => {
+            let settings = broker.settings();
+            let found = settings.iter().find(|(key, _)| key == "limits.channel_max");
+            json!(found.and_then(|(_, value)| value.parse::<u16>().ok()))
+        }
+        "loopback_users" => json!(context.directory().accounts().loopback_users()),
+        _ => return Err(Failure::not_found()),
     };
-    Err(Failure::bad_request(format!(
-        "this cannot be changed while the broker runs: set {setting} and start it again"
-    )))
+    Ok(Reply::json(json!({ "value": value })))
+}
+
+/// `GET /lepus/ctl/log`
+pub(crate) fn log(context: &Context<'_>) -> Result<Reply, Failure> {
+    check_operator(context)?;
+    let count = match context.query.get("lines") {
+        Some(text) => text.parse().map_err(|_| Failure::bad_request("lines is to be a number"))?,
+        None => LOG_LINES,
+    };
+    Ok(Reply::json(json!({ "lines": context.api.broker.log_lines(count) })))
 }
