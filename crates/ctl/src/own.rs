@@ -93,10 +93,11 @@ pub const PATHS: &[Own] = &[
     ),
     own(
         "GET",
-        "/api/lepus/ctl/log?lines=N",
+        "/api/lepus/ctl/log?lines=N&after=M",
         "",
-        "`{\"lines\":[…]}`",
-        "The last lines of the log, oldest first, at most 10,000.",
+        "`{\"lines\":[…],\"end\":E}`",
+        "The last lines of the log, oldest first, at most 10,000 or 2 MiB, and without the first M that there ever were. E is how \
+         many there ever were.",
     ),
     own(
         "GET",

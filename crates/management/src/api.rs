@@ -111,8 +111,9 @@ pub trait Running: Send + Sync + 'static {
     /// The memory above which publishers are held back, as it was set.
     fn memory_budget(&self) -> Amount;
 
-    /// The last lines of the log, at most `count`, oldest first. There is no secret in them.
-    fn log_lines(&self, count: usize) -> Vec<String>;
+    /// The last lines of the log, at most `count` and none of the first `after`, oldest first, and how many there ever
+    /// were. There is no secret in them.
+    fn log_lines(&self, after: u64, count: usize) -> (Vec<String>, u64);
 
     /// Begins the end of the broker and returns.
     fn stop(&self);

@@ -164,8 +164,8 @@ impl Running for RunningBroker {
         self.changed.memory()
     }
 
-    fn log_lines(&self, count: usize) -> Vec<String> {
-        self.log.recent(count)
+    fn log_lines(&self, after: u64, count: usize) -> (Vec<String>, u64) {
+        self.log.recent(after, count)
     }
 
     fn stop(&self) {

@@ -87,10 +87,13 @@ enum Entry {
 struct Recent {
     lines: VecDeque<String>,
     bytes: usize,
+    /// Lines that there ever were.
+    ever: u64,
 }
 
 impl Recent {
     fn push(&mut self, line: String) {
+        self.ever += 1;
         self.bytes += line.len();
         self.lines.push_back(line);
         while self.lines.len() > RECENT_MAX || self.bytes > RECENT_BYTES_MAX {
@@ -145,12 +148,14 @@ impl Log {
         self.level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// The last lines that were written, at most `count`, oldest first; ten thousand are kept, or what 2 MiB hold.
+    /// The last lines that were written, at most `count` and none of the first `after`, oldest first, and how many there
+    /// ever were; ten thousand are kept, or what 2 MiB hold.
     #[must_use]
-    pub fn recent(&self, count: usize) -> Vec<String> {
+    pub fn recent(&self, after: u64, count: usize) -> (Vec<String>, u64) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let skipped = recent.lines.len().saturating_sub(count);
-        recent.lines.iter().skip(skipped).cloned().collect()
+        let later = usize::try_from(recent.ever.saturating_sub(after)).unwrap_or(usize::MAX);
+        let skipped = recent.lines.len().saturating_sub(count.min(later));
+        (recent.lines.iter().skip(skipped).cloned().collect(), recent.ever)
     }
 
     /// Writes a line: `kind` is a fixed, greppable name, `text` says it in plain words.
@@ -467,9 +472,12 @@ mod tests {
         log.set_level(Level::Error);
         write("unseen");
         log.flush(Duration::from_secs(60));
-        let lines = log.recent(10);
+        let (lines, end) = log.recent(0, 10);
         assert!(lines.len() == 1 && lines[0].contains("event=seen"), "{lines:?}");
-        assert_eq!(log.recent(0), [""; 0]);
+        assert_eq!(end, 1);
+        for (after, count) in [(0, 0), (1, 10), (u64::MAX, 10)] {
+            assert_eq!(log.recent(after, count), (Vec::new(), 1));
+        }
     }
 
     #[test]

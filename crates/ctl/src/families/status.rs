@@ -7,6 +7,7 @@ use crate::options::{Flag, Follows};
 use crate::output::{Output, bold};
 use crate::own;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 const STATUS: &str = "GET /api/lepus/ctl/status";
 const UNIT: &[Flag] = &[Flag {
@@ -89,10 +90,12 @@ pub const COMMANDS: &[Command] = &[
         }])
         .banner("Last {number} log lines on node {node} ...")
         .calls("GET /api/lepus/ctl/log?lines={number}"),
-    Command::new("log_tail_stream", Group::Monitoring, (0, 0), no_stream)
-        .told("[--duration|-d <seconds>]", "Refused: see log_tail")
+    Command::new("log_tail_stream", Group::Monitoring, (0, 0), log_stream)
+        .told("[--duration|-d <seconds>]", "Prints lines of the log as they are written")
         .of(CHECKING)
-        .flags(&[Flag { name: "duration", letter: Some('d'), ..SECONDS }]),
+        .flags(&[Flag { name: "duration", letter: Some('d'), ..SECONDS }])
+        .banner("Streaming logs from node {node} ...")
+        .calls("GET /api/lepus/ctl/log?lines=10000&after={end} again and again"),
     Command::new("memory_breakdown", Group::Monitoring, (0, 0), memory)
         .told("[--unit <unit>]", "Provides a memory usage breakdown on the target node.")
         .of(CHECKING)
@@ -423,9 +426,37 @@ fn log_tail(call: &mut Call<'_>) -> Result<Output, Failure> {
     }
 }
 
+/// Prints lines as they come, until the time is over or nobody reads.
+fn log_stream(call: &mut Call<'_>) -> Result<Output, Failure> {
+    const STEP: Duration = Duration::from_millis(500);
+    let seconds = call.flag("duration").parse::<u64>().ok();
+    let of_log = path(&["lepus", "ctl", "log"]);
+    let mut asked = format!("{of_log}?lines=0");
+    let mut waited = Duration::ZERO;
+    loop {
+        let reply = call.ask("GET", &asked, None)?;
+        if !reply.is_success() {
+            return Err(call.refusal(&reply));
+        }
+        for line in list(&reply.body, "lines") {
+            if writeln!(call.out, "{}", crate::term::safe(&text(line))).is_err() {
+                return Ok(Output::Nothing);
+            }
+        }
+        if call.out.flush().is_err()
+            || seconds.is_some_and(|seconds| waited >= Duration::from_secs(seconds))
+        {
+            return Ok(Output::Nothing);
+        }
+        asked = format!("{of_log}?lines=10000&after={}", text(&reply.body["end"]));
+        call.api.pause(STEP);
+        waited += STEP;
+    }
+}
+
 fn no_stream(_: &mut Call<'_>) -> Result<Output, Failure> {
     let text =
-        "This broker does not stream this to command line tools: log_tail shows the end of the log";
+        "This broker does not stream events to command line tools: log_tail_stream shows the log";
     Err(Failure::new(UNAVAILABLE, text))
 }
 

@@ -189,6 +189,19 @@ fn known_expressions_are_done_and_others_refused() {
 }
 
 #[test]
+fn lines_of_the_log_are_printed_as_they_come() {
+    let lines = |lines: &[&str], end: u64| json!({"lines": lines, "end": end});
+    let mut fake = api(&[
+        ("GET /api/lepus/ctl/log?lines=0", 200, lines(&[], 5)),
+        ("GET /api/lepus/ctl/log?lines=10000&after=5", 200, lines(&["one", "two\u{1b}"], 7)),
+        ("GET /api/lepus/ctl/log?lines=10000&after=7", 200, lines(&[], 7)),
+    ]);
+    let printed = "Streaming logs from node rabbit@h ...\none\ntwo\\033\n";
+    prints(&mut fake, "rabbitmq-diagnostics log_tail_stream -d 1", printed);
+    assert_eq!(fake.calls.len(), 3);
+}
+
+#[test]
 fn settings_are_checked_before_they_are_sent() {
     let mut fake = api(&[
         ("PUT /api/lepus/ctl/settings/vm_memory_high_watermark", 204, Value::Null),

@@ -172,6 +172,11 @@ fn the_end_of_the_log_is_shown_at_the_level_that_is_set() {
     while !told(&["-N", "10000"]).contains("level=debug") {
         assert!(Instant::now() < deadline, "{}", told(&[]));
     }
+    // Each look at the log is a line of that level, which the next look sees.
+    let stream = ["rabbitmq-diagnostics", "-q", "log_tail_stream", "-d", "1"];
+    while !done(&program, &stream).contains("level=debug") {
+        assert!(Instant::now() < deadline, "nothing is streamed");
+    }
     done(&program, &["set_log_level", "error"]);
     assert_ne!(ctl(&program, &["set_log_level", "loud"]).1, 0);
 }

@@ -230,3 +230,39 @@ fn what_is_done_is_taken_down_without_secrets() {
         std::thread::yield_now();
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_audit_file_lacks_is_counted() {
+    let scratch = Scratch::new("audit-left-out");
+    let path = scratch.path().join("audit.jsonl");
+    // A disk without room.
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let file = path.to_str().unwrap();
+    let program = Program::start(&scratch, &["--shards", "1", "--management-audit-file", file]);
+    let guest = User::guest(&program);
+    let left_out = || {
+        let answer = guest.send("GET", "/lepus/audit", "", "");
+        answer.header("x-lepus-left-out").unwrap().to_owned()
+    };
+    assert_eq!(left_out(), "0");
+    guest.put("/queues/%2F/q", json!({}));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while left_out() != "1" {
+        assert!(Instant::now() < deadline, "{} are counted", left_out());
+    }
+    let line = "\nlepus_audit_entries_left_out_total 1\n";
+    loop {
+        let mut stream = TcpStream::connect(program.metrics).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        if page.contains(line) {
+            break;
+        }
+        // Figures hold for a moment.
+        assert!(Instant::now() < deadline, "{page}");
+    }
+    // Memory has it.
+    assert_eq!(guest.get("/lepus/audit")[0]["what"], "PUT /api/queues/%2F/q");
+}

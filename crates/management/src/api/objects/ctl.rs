@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Lines of the log that are shown where nobody says how many.
-const LOG_LINES: usize = 50;
+const LOG_LINES: u64 = 50;
 
 /// Only who comes by the control socket.
 fn check_operator(context: &Context<'_>) -> Result<(), Failure> {
@@ -282,9 +282,15 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
 /// `GET /lepus/ctl/log`
 pub(crate) fn log(context: &Context<'_>) -> Result<Reply, Failure> {
     check_operator(context)?;
-    let count = match context.query.get("lines") {
-        Some(text) => text.parse().map_err(|_| Failure::bad_request("lines is to be a number"))?,
-        None => LOG_LINES,
+    let number = |key: &str| match context.query.get(key) {
+        Some(text) => {
+            let number = text.parse::<u64>().map(Some);
+            number.map_err(|_| Failure::bad_request(format!("{key} is to be a number")))
+        }
+        None => Ok(None),
     };
-    Ok(Reply::json(json!({ "lines": context.api.broker.log_lines(count) })))
+    let (after, count) = (number("after")?.unwrap_or(0), number("lines")?.unwrap_or(LOG_LINES));
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let (lines, end) = context.api.broker.log_lines(after, count);
+    Ok(Reply::json(json!({ "lines": lines, "end": end })))
 }
