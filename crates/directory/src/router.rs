@@ -215,7 +215,6 @@ impl Routes {
 
     /// Adds what `router` finds among bindings to what is living, as far as `filters` let the message pass; `places` are
     /// the routes of all queues by place. False: nothing.
-    #[expect(clippy::too_many_arguments, reason = "parts of the topology, each with an owner")]
     pub(crate) fn select(
         &mut self,
         router: &Router,

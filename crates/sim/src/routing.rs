@@ -54,10 +54,10 @@ pub(crate) enum Destination {
 /// What a header has to be for a binding to take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
-    IsThere,
-    IsOne,
-    IsOneOrMore,
-    IsNotRed,
+    There,
+    One,
+    OneOrMore,
+    NotRed,
 }
 
 impl Filter {
@@ -68,17 +68,17 @@ impl Filter {
             Destination::Exchange(exchange) => exchange + 5,
         };
         let number = 7 * place + 3 * to + key.len();
-        let all = [Filter::IsThere, Filter::IsOne, Filter::IsOneOrMore, Filter::IsNotRed];
+        let all = [Filter::There, Filter::One, Filter::OneOrMore, Filter::NotRed];
         number.is_multiple_of(3).then(|| (all[number / 3 % 4], NAMES[number / 12 % 3]))
     }
 
     /// The text of it.
     fn text(self, name: &str) -> String {
         match self {
-            Filter::IsThere => format!("{name} IS NOT NULL"),
-            Filter::IsOne => format!("{name} = 1"),
-            Filter::IsOneOrMore => format!("{name} >= 1"),
-            Filter::IsNotRed => format!("NOT ({name} = 'red')"),
+            Filter::There => format!("{name} IS NOT NULL"),
+            Filter::One => format!("{name} = 1"),
+            Filter::OneOrMore => format!("{name} >= 1"),
+            Filter::NotRed => format!("NOT ({name} = 'red')"),
         }
     }
 
@@ -91,11 +91,11 @@ impl Filter {
             _ => None,
         };
         match self {
-            Filter::IsThere => true,
-            Filter::IsOne => number == Some(1),
-            Filter::IsOneOrMore => number >= Some(1),
+            Filter::There => true,
+            Filter::One => number == Some(1),
+            Filter::OneOrMore => number >= Some(1),
             // Bytes are not text.
-            Filter::IsNotRed => *value != Value::from("red"),
+            Filter::NotRed => *value != Value::from("red"),
         }
     }
 }
