@@ -9,12 +9,14 @@ mod hash;
 mod headers;
 mod keys;
 mod meter;
+mod outlet;
 mod shares;
 mod topic;
 
+pub(crate) use filters::is_filtered;
 pub use filters::{FILTER, FORMAT, SELECTOR};
-pub(crate) use filters::{Filters, is_filtered, never_matches, parse as parse_filter};
 pub(crate) use headers::check_arguments as check_headers_arguments;
+pub(crate) use outlet::Outlet;
 
 use crate::binding::{Binding, Bindings, Destination, Link, Links, Target};
 
@@ -213,12 +215,11 @@ impl Routes {
         self.varies = true;
     }
 
-    /// Adds what `router` finds among bindings to what is living, as far as `filters` let the message pass; `places` are
-    /// the routes of all queues by place. False: nothing.
+    /// Adds what an exchange finds among bindings to what is living; `places` are the routes of all queues by place.
+    /// False: nothing.
     pub(crate) fn select(
         &mut self,
-        router: &Router,
-        filters: Option<&Filters>,
+        outlet: &Outlet,
         bindings: &Bindings,
         message: Message<'_>,
         rng: &mut Rng,
@@ -228,7 +229,8 @@ impl Routes {
         let meter = Meter::new(self.steps, self.steps_max);
         let Routes { list, varies, pending, visited, walk, topic, headers: scan, .. } = self;
         let mut found = false;
-        let mut verdicts = Verdicts::new(filters, message, &mut self.filters, &meter);
+        let Outlet { router, filters, .. } = outlet;
+        let mut verdicts = Verdicts::new(filters.as_deref(), message, &mut self.filters, &meter);
         // These have no place in such a router: the filters say which they are.
         let matched = match router {
             Router::All(_) => verdicts.find_all(bindings),

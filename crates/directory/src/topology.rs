@@ -12,7 +12,7 @@ use crate::binding::{Bindings, Chain, Destination, Target};
 use crate::change::{Applied, BindingChange, Change};
 use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
-use crate::router::{Filters, Route, is_filtered, never_matches, parse_filter};
+use crate::router::{Route, is_filtered};
 use crate::size::{Kind, Size, arguments_of, kind_of};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -31,17 +31,12 @@ pub use routing::too_far;
 
 /// Bytes of an entry in a table of names, with the room that a table keeps, about.
 const ENTRY_BYTES: usize = 8;
-/// Bytes that a filter takes in its exchange's set beside its parts, about.
-const FILTER_BYTES: usize = 256;
-/// How often a set has the text of a filter, about: as it was written, in normal form, and its values.
-const FILTER_PARTS: usize = 3;
 /// Bytes that an allocation takes beside what was asked for, about.
 const ALLOCATION_BYTES: usize = 16;
 
 /// Where messages go. What a change takes along is computed here, and the same on every shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
-    hash: HashState,
     exchanges: Exchanges,
     queues: Queues,
     bindings: Bindings,
@@ -54,15 +49,12 @@ pub(crate) struct Topology {
     dead: BTreeSet<Target>,
     /// Bindings that go in one step at most.
     slice: usize,
-    /// Places of exchanges whose filters may be tidied up.
-    untidy: BTreeSet<u32>,
 }
 
 impl Topology {
     /// An empty one. `shards` is the number of shards, at least one.
     pub(crate) fn new(hash: HashState, shards: u16) -> Topology {
         Topology {
-            hash,
             exchanges: Exchanges::new(hash),
             queues: Queues::new(hash, shards),
             bindings: Bindings::new(hash),
@@ -71,7 +63,6 @@ impl Topology {
             clearing: VecDeque::new(),
             dead: BTreeSet::new(),
             slice: clearing::SLICE,
-            untidy: BTreeSet::new(),
         }
     }
 
@@ -349,16 +340,7 @@ impl Topology {
         let exchange = self.exchanges.at_mut(source);
         bindings.link(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings += 1;
-        // It was checked when it came; by a later version's rules it may be none: then nothing matches it.
-        let filter = parse_filter(arguments.as_ref()).unwrap_or_else(|_| Some(never_matches()));
-        if let Some(filter) = &filter {
-            let filters = exchange.filters.get_or_insert_with(|| Box::new(Filters::new(self.hash)));
-            filters.insert(place, filter);
-            self.untidy.insert(source);
-        }
-        if filter.is_none() || !exchange.router.takes_everything() {
-            exchange.router.insert(bindings, place, &change.destination);
-        }
+        self.exchanges.bind(source, bindings, place, &change.destination);
         let head = match target.split() {
             Ok(queue) => &mut self.queues.at_mut(queue).as_target,
             Err(exchange) => &mut self.exchanges.at_mut(exchange).as_target,
@@ -398,8 +380,7 @@ impl Topology {
         let bytes = Bindings::BINDING_BYTES
             + ENTRY_BYTES
             + binding.routing_key.bytes()
-            + exchange.router.bytes_of(binding)
-            + if has_filter { FILTER_BYTES + FILTER_PARTS * arguments } else { 0 };
+            + exchange.outlet.bytes_of(binding);
         self.size.count(vhost, Kind::Binding, bytes, arguments, comes);
         if has_filter {
             self.size.hold(vhost, Kind::Filter, comes);
@@ -409,23 +390,18 @@ impl Topology {
     /// How many bindings of an exchange, and of its virtual host, have a filter.
     pub(crate) fn filters_of(&self, vhost: VhostId, exchange: &str) -> (usize, u64) {
         let place = self.exchanges.place(vhost, exchange);
-        let filters = place.and_then(|place| self.exchanges.at(place).filters.as_ref());
-        (filters.map_or(0, |filters| filters.len()), self.size.holding(vhost, Kind::Filter))
+        let count = place.map_or(0, |place| self.exchanges.at(place).outlet.filter_count());
+        (count, self.size.holding(vhost, Kind::Filter))
     }
 
-    /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds. What
-    /// they say is the same before and after.
+    /// What is known of filters may be tidied up, see [`Exchanges::tidy`].
     pub(crate) fn tidy_filters(&mut self, steps: usize) {
-        let Some(&place) = self.untidy.first() else { return };
-        let filters = self.exchanges.get_mut(place).and_then(|slot| slot.filters.as_mut());
-        if !filters.is_some_and(|filters| filters.tidy(steps)) {
-            self.untidy.remove(&place);
-        }
+        self.exchanges.tidy(steps);
     }
 
-    /// Whether [`Topology::tidy_filters`] has something to do.
+    /// Whether there is something to tidy up.
     pub(crate) fn has_untidy_filters(&self) -> bool {
-        !self.untidy.is_empty()
+        self.exchanges.is_untidy()
     }
 }
 
@@ -440,7 +416,7 @@ impl Topology {
     /// Allocated bytes of all bindings, and of the router of an exchange.
     pub(crate) fn memory_of_bindings(&self, vhost: VhostId, exchange: &str) -> usize {
         let place = self.exchanges.place(vhost, exchange).expect("the exchange is there");
-        self.bindings.memory_bytes() + self.exchanges.at(place).router.memory_bytes()
+        self.bindings.memory_bytes() + self.exchanges.at(place).outlet.memory_bytes()
     }
 }
 

@@ -141,11 +141,6 @@ impl Filters {
         self.by_binding.len()
     }
 
-    /// Whether no binding has a filter.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_binding.is_empty()
-    }
-
     /// Adds the filter of a binding that has none yet.
     pub(crate) fn insert(&mut self, binding: u32, parsed: &Parsed) {
         let Parsed { filter, format } = parsed;

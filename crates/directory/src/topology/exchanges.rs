@@ -2,10 +2,11 @@
 
 use super::name_hash;
 use crate::binding::NONE;
+use crate::binding::{Bindings, Destination};
 use crate::exchange::ExchangeInfo;
-use crate::router::{Filters, Router};
+use crate::router::Outlet;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use lepus_base::{ChunkedSlab, HashState, LinearTable, QueueId, VhostId, is_same};
 
@@ -13,9 +14,7 @@ use lepus_base::{ChunkedSlab, HashState, LinearTable, QueueId, VhostId, is_same}
 #[derive(Clone, Debug)]
 pub(super) struct ExchangeSlot {
     pub(super) info: ExchangeInfo,
-    pub(super) router: Router,
-    /// Those of its bindings, if any has one.
-    pub(super) filters: Option<Box<Filters>>,
+    pub(super) outlet: Outlet,
     /// Where a message goes that it routes nowhere, by its policy, if its arguments do not say.
     pub(super) by_policy: Option<Box<str>>,
     /// First of the bindings that have it as their source.
@@ -36,6 +35,8 @@ pub(super) struct Exchanges {
     by_name: LinearTable<u32>,
     /// Exchanges by the id of what they hold back.
     holdings: BTreeMap<QueueId, u32>,
+    /// Places of those whose filters may be tidied up.
+    untidy: BTreeSet<u32>,
 }
 
 impl Exchanges {
@@ -45,6 +46,7 @@ impl Exchanges {
             slots: ChunkedSlab::new(),
             by_name: LinearTable::new(),
             holdings: BTreeMap::new(),
+            untidy: BTreeSet::new(),
         }
     }
 
@@ -83,9 +85,33 @@ impl Exchanges {
         self.slots.get(place)
     }
 
-    /// The same, to change it.
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut ExchangeSlot> {
-        self.slots.get_mut(place as usize)
+    /// Has messages to the exchange at a place find a binding; `to` is its target by name.
+    pub(super) fn bind(&mut self, at: u32, bindings: &mut Bindings, place: u32, to: &Destination) {
+        if self.at_mut(at).outlet.insert(bindings, place, to) {
+            self.untidy.insert(at);
+        }
+    }
+
+    /// The opposite.
+    pub(super) fn unbind(&mut self, at: u32, bindings: &mut Bindings, place: u32) {
+        if self.at_mut(at).outlet.remove(bindings, place) {
+            self.untidy.insert(at);
+        }
+    }
+
+    /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds. What
+    /// they say is the same before and after.
+    pub(super) fn tidy(&mut self, steps: usize) {
+        let Some(&place) = self.untidy.first() else { return };
+        let slot = self.slots.get_mut(place as usize);
+        if !slot.is_some_and(|slot| slot.outlet.tidy(steps)) {
+            self.untidy.remove(&place);
+        }
+    }
+
+    /// Whether [`Exchanges::tidy`] has something to do.
+    pub(super) fn is_untidy(&self) -> bool {
+        !self.untidy.is_empty()
     }
 
     /// All exchanges with those on their way out.
@@ -102,11 +128,10 @@ impl Exchanges {
     pub(super) fn insert(&mut self, info: ExchangeInfo) -> u32 {
         let hash = name_hash(self.hash, info.vhost, &info.name);
         let holding = info.holding;
-        let router = Router::new(info.kind, info.arguments.as_ref(), self.hash);
+        let outlet = Outlet::new(info.kind, info.arguments.as_ref(), self.hash);
         let place = self.slots.insert(ExchangeSlot {
             info,
-            router,
-            filters: None,
+            outlet,
             by_policy: None,
             as_source: NONE,
             bindings: 0,

@@ -16,18 +16,8 @@ impl Topology {
             let binding = bindings.get(place);
             (binding.source, binding.target)
         };
+        self.exchanges.unbind(source, bindings, place);
         let exchange = self.exchanges.at_mut(source);
-        let filters = exchange.filters.as_mut();
-        let was_filtered = filters.is_some_and(|filters| filters.remove(place));
-        if was_filtered {
-            self.untidy.insert(source);
-            if exchange.filters.as_ref().is_some_and(|filters| filters.is_empty()) {
-                exchange.filters = None;
-            }
-        }
-        if !(was_filtered && exchange.router.takes_everything()) {
-            exchange.router.remove(bindings, place);
-        }
         bindings.unlink(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings -= 1;
         if exchange.bindings == 0 && exchange.info.auto_delete && !exchange.is_gone {

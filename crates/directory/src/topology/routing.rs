@@ -1,7 +1,7 @@
 //! Routing through exchanges that are bound to exchanges, and to alternate exchanges.
 
 use super::Topology;
-use crate::router::{Filters, Message, Router, Routes};
+use crate::router::{Message, Outlet, Routes};
 use crate::routing_keys::RoutingKeys;
 use alloc::format;
 use lepus_base::{Rng, VhostId};
@@ -77,12 +77,11 @@ impl Topology {
             if slot.info.delayed {
                 routes.vary();
             }
-            let (router, bindings, places) = (&slot.router, &self.bindings, self.queues.routes());
-            let filters = slot.filters.as_deref();
+            let (outlet, bindings, places) = (&slot.outlet, &self.bindings, self.queues.routes());
             let found = if self.dead.is_empty() {
-                routes.select(router, filters, bindings, message, rng, places, |_| true)
+                routes.select(outlet, bindings, message, rng, places, |_| true)
             } else {
-                self.select_living(router, filters, message, rng, routes)
+                self.select_living(outlet, message, rng, routes)
             };
             if !found
                 && let Some(alternate) = slot.info.alternate.as_ref().or(slot.by_policy.as_ref())
@@ -100,19 +99,18 @@ impl Topology {
         }
     }
 
-    /// What a router finds among the bindings to what is still there.
+    /// What an exchange finds among the bindings to what is still there.
     #[cold]
     fn select_living(
         &self,
-        router: &Router,
-        filters: Option<&Filters>,
+        outlet: &Outlet,
         message: Message<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> bool {
         let is_living = |target| !self.dead.contains(&target);
         let places = self.queues.routes();
-        routes.select(router, filters, &self.bindings, message, rng, places, is_living)
+        routes.select(outlet, &self.bindings, message, rng, places, is_living)
     }
 }
 

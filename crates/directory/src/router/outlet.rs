@@ -1,0 +1,85 @@
+//! What an exchange has of its bindings: a router that fits its type, and the filters that bindings have.
+
+use super::filters::{self, Filters};
+use super::{Router, is_filtered};
+use crate::binding::{Binding, Bindings, Destination};
+use crate::exchange::ExchangeKind;
+use alloc::boxed::Box;
+use lepus_amqp::table::TableRef;
+use lepus_base::HashState;
+
+/// Bytes that a filter takes in its exchange's set beside its parts, about.
+const FILTER_BYTES: usize = 256;
+/// How often a set has the text of a filter, about: as it was written, in normal form, and its values.
+const FILTER_PARTS: usize = 3;
+
+/// The bindings of one exchange, as routing finds them.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    pub(super) router: Router,
+    /// Those of its bindings, if any has one.
+    pub(super) filters: Option<Box<Filters>>,
+    hash: HashState,
+}
+
+impl Outlet {
+    /// That of an exchange without bindings. `arguments` are the exchange's.
+    pub(crate) fn new(kind: ExchangeKind, arguments: TableRef<'_>, hash: HashState) -> Outlet {
+        Outlet { router: Router::new(kind, arguments, hash), filters: None, hash }
+    }
+
+    /// Adds a binding that was checked with [`check_binding`](super::check_binding); `to` is its target by name. Whether
+    /// it has a filter.
+    pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32, to: &Destination) -> bool {
+        // It was checked when it came; by a later version's rules it may be none: then nothing matches it.
+        let filter = filters::parse(bindings.get(place).arguments());
+        let filter = filter.unwrap_or_else(|_| Some(filters::never_matches()));
+        if let Some(filter) = &filter {
+            let filters = self.filters.get_or_insert_with(|| Box::new(Filters::new(self.hash)));
+            filters.insert(place, filter);
+        }
+        if filter.is_none() || !self.router.takes_everything() {
+            self.router.insert(bindings, place, to);
+        }
+        filter.is_some()
+    }
+
+    /// Removes a binding. Whether it has a filter.
+    pub(crate) fn remove(&mut self, bindings: &mut Bindings, place: u32) -> bool {
+        let was_filtered = self.filters.as_mut().is_some_and(|filters| filters.remove(place));
+        if was_filtered && self.filter_count() == 0 {
+            self.filters = None;
+        }
+        if !(was_filtered && self.router.takes_everything()) {
+            self.router.remove(bindings, place);
+        }
+        was_filtered
+    }
+
+    /// How many of the bindings have a filter.
+    pub(crate) fn filter_count(&self) -> usize {
+        self.filters.as_ref().map_or(0, |filters| filters.len())
+    }
+
+    /// Tidies up what is known of filters, for about so many steps of some ten nanoseconds. Returns whether there is more
+    /// to do.
+    pub(crate) fn tidy(&mut self, steps: usize) -> bool {
+        self.filters.as_mut().is_some_and(|filters| filters.tidy(steps))
+    }
+
+    /// About how many bytes a binding takes in here.
+    pub(crate) fn bytes_of(&self, binding: &Binding) -> usize {
+        let arguments = binding.arguments();
+        let of_filter = match is_filtered(arguments) {
+            true => FILTER_BYTES + FILTER_PARTS * arguments.bytes().len(),
+            false => 0,
+        };
+        self.router.bytes_of(binding) + of_filter
+    }
+
+    /// Bytes of the router's tables.
+    #[cfg(test)]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.router.memory_bytes()
+    }
+}
