@@ -232,6 +232,10 @@ pub fn run(
             "the tester told of messages for too short a time, and ended with {status}: see {log}"
         )));
     };
+    let messages = last.messages_since(first);
+    if messages <= 0.0 {
+        return Err(io::Error::other(told_nothing_new(&last.at.duration_since(first.at))));
+    }
     sleep(SETTLING);
     let counts = subject.counts()?.since(counts_before);
     Ok(Figures {
@@ -241,8 +245,16 @@ pub fn run(
             None if subject.keeps_counts() => Some(disagreement(workload, seen, counts)),
             _ => None,
         },
-        ..costs(first, last, last.messages_since(first))
+        ..costs(first, last, messages)
     })
+}
+
+/// Why a run whose looks at the broker are all the same counts for nothing: a rate of 0 would be a wrong figure.
+fn told_nothing_new(apart: &Duration) -> String {
+    format!(
+        "the broker told the same number of messages twice, {:.1} s apart: it was too busy to count, or the run too short",
+        apart.as_secs_f64()
+    )
 }
 
 /// Runs the load with a known number of messages, and says how far the counts are apart. `None` for
