@@ -17,6 +17,7 @@ use lepus_base::{QueueId, ShardId, VhostId, is_same};
 use crate::directory::Request;
 use crate::mail::ChannelRef;
 use crate::message::MessageView;
+use crate::message_counts::MessageCounts;
 use crate::queue::Outcome;
 use crate::session::{Asked, Done};
 
@@ -277,6 +278,8 @@ pub struct Channel {
     pub publishes_wait: bool,
     /// What its connection's sum has of it, in bytes.
     pub counted_bytes: usize,
+    /// Messages since it was opened.
+    pub counts: MessageCounts,
 }
 
 impl Channel {
@@ -303,6 +306,7 @@ impl Channel {
             unparking: false,
             publishes_wait: false,
             counted_bytes: 0,
+            counts: MessageCounts::default(),
         }
     }
 

@@ -16,12 +16,14 @@ use crate::backpressure::{Cause, Causes};
 use crate::channel::{Channel, Subscription, Subscriptions, WaitsFor};
 use crate::channels::Channels;
 use crate::mail::Attachment;
+use crate::message_counts::MessageCounts;
 use crate::parked::park_end;
 use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
 use crate::session::amqp::Amqp;
 use crate::session::{Answer, Arguments, Speaker, State};
 use crate::traffic::{Octets, Traffic};
+use crate::vhost_counts::Unsummed;
 
 /// Bytes of a connection's channels from which on none of them remembers more routes: a few channels that publish to
 /// very many queues in turn are served well, and thousands of them take little memory.
@@ -100,6 +102,8 @@ pub struct Connection {
     pub traffic: Traffic,
     /// What passed its socket.
     pub octets: Octets,
+    /// What the sums of its virtual host lack of it.
+    pub(crate) unsummed: Unsummed,
     /// Why it is not read, if it is not.
     pub paused: Causes,
     /// Whether it published while memory was short: its next publish waits until there is room.
@@ -177,6 +181,7 @@ impl Connection {
             known_shards: Vec::new(),
             traffic: Traffic::default(),
             octets: Octets::default(),
+            unsummed: Unsummed::default(),
             paused: Causes::default(),
             blocked: false,
             end: None,
@@ -454,6 +459,15 @@ impl Connection {
         } else {
             self.note_shard(home);
             self.traffic.count(home);
+        }
+    }
+
+    /// Counts messages for a channel and for the connection.
+    #[inline]
+    pub(crate) fn count_messages(&mut self, key: u64, mut count: impl FnMut(&mut MessageCounts)) {
+        count(self.unsummed.counts());
+        if let Some(channel) = self.incarnation(key) {
+            count(&mut channel.counts);
         }
     }
 

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use lepus_base::{ConnectionId, HashMap, HashState, Slab};
+use lepus_base::{ConnectionId, HashMap, HashState, Slab, VhostId};
 
 use crate::backpressure::{Cause, WaitingConnection};
 use crate::channel::{At, Channel};
@@ -20,6 +20,7 @@ use crate::session::{Answer, Capability, Done, State};
 use crate::shard::Shard;
 use crate::timers::Timer;
 use crate::user_channels::UserChannels;
+use crate::vhost_counts::{VhostCounts, VhostSum};
 
 /// The connections of a shard.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Connections {
     user_channels: UserChannels,
     /// What is left to be done for connections.
     follow_ups: FollowUps,
+    /// What those of each virtual host did.
+    vhost_counts: VhostCounts,
 }
 
 /// The connection in a slot that is taken.
@@ -60,6 +63,7 @@ impl Connections {
             by_id: HashMap::with_hasher(hash),
             user_channels: UserChannels::new(hash),
             follow_ups: FollowUps::default(),
+            vhost_counts: VhostCounts::default(),
         }
     }
 
@@ -150,6 +154,9 @@ impl Connections {
     /// A connection comes: from outside, or from another shard. Its slot.
     pub(crate) fn insert(&mut self, shard: &mut Shard, connection: Box<Connection>) -> u32 {
         let id = connection.id;
+        if !connection.vhost_name.is_empty() {
+            self.vhost_counts.enter(connection.vhost);
+        }
         let slot = self.all.insert(connection) as u32;
         self.by_id.insert(id, slot);
         self.arm(shard, slot);
@@ -159,6 +166,7 @@ impl Connections {
 
     /// A connection goes: its socket is gone, or another shard takes it. It counts no more here.
     pub(crate) fn remove(&mut self, shard: &mut Shard, slot: u32) -> Option<Box<Connection>> {
+        self.sum_up(slot);
         let mut connection = self.all.try_remove(slot as usize)?;
         self.by_id.remove(&connection.id);
         self.forget_bytes(shard, &mut connection);
@@ -173,7 +181,43 @@ impl Connections {
 
     /// Bytes of the table by id.
     pub(crate) fn table_bytes(&self) -> usize {
-        self.by_id.allocation_size()
+        self.by_id.allocation_size() + self.vhost_counts.memory_bytes()
+    }
+
+    /// A connection opens this virtual host.
+    pub(crate) fn enter_vhost(&mut self, vhost: VhostId) {
+        self.vhost_counts.enter(vhost);
+    }
+
+    /// The virtual host is gone.
+    pub(crate) fn forget_vhost(&mut self, vhost: VhostId) {
+        self.vhost_counts.forget(vhost);
+    }
+
+    /// What the connections of a virtual host did, as far as it was summed up; `None` where none ever came.
+    pub(crate) fn vhost_sum(&self, vhost: VhostId) -> Option<VhostSum> {
+        self.vhost_counts.sum(vhost)
+    }
+
+    /// Sums up what so many connections did at most. Whether that are all that did something.
+    pub(crate) fn sum_up_vhosts(&mut self, connections_max: usize) -> bool {
+        for _ in 0..connections_max {
+            let Some(slot) = self.vhost_counts.next() else { break };
+            self.sum_up(slot);
+        }
+        self.vhost_counts.next().is_none()
+    }
+
+    fn sum_up(&mut self, slot: u32) {
+        let Some(connection) = self.all.get_mut(slot as usize) else {
+            return race!("the connection in the slot is gone already");
+        };
+        let octets = (connection.octets.received, connection.octets.sent);
+        let vhost = connection.vhost;
+        let moved = self.vhost_counts.sum_up(vhost, &mut connection.unsummed, octets);
+        if let Some((slot, place)) = moved {
+            self[slot].unsummed.moved_to(place);
+        }
     }
 
     /// Whether the client has logged in and opened a vhost, and is not at its end: it counts for limits,
@@ -386,12 +430,13 @@ impl Connections {
         }
     }
 
-    /// Brings the shard's sum up to date with one connection.
+    /// Brings the shard's sum up to date with one connection, after it did something.
     #[inline]
     pub(crate) fn recount(&mut self, shard: &mut Shard, slot: u32) {
         let Some(connection) = self.all.get_mut(slot as usize) else {
             return race!("the connection closed before it was counted");
         };
+        self.vhost_counts.note(slot, &mut connection.unsummed);
         let bytes = connection.memory_bytes();
         connection.counted_capacity = connection.send.bytes.capacity();
         if connection.uncounted {

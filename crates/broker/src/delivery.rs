@@ -65,10 +65,19 @@ pub fn deliver(
     };
     channel.last_tag += 1;
     let tag = channel.last_tag;
+    if delivery.redelivered {
+        counters.redelivered += 1;
+        channel.counts.redelivered += 1;
+        connection.unsummed.counts().redelivered += 1;
+    }
     if no_ack {
         counters.delivered_auto_ack += 1;
+        channel.counts.delivered_auto_ack += 1;
+        connection.unsummed.counts().delivered_auto_ack += 1;
     } else {
         counters.delivered_manual_ack += 1;
+        channel.counts.delivered_manual_ack += 1;
+        connection.unsummed.counts().delivered_manual_ack += 1;
         channel.unacked.push(Unacked {
             tag,
             queue: arrival.queue,
@@ -85,7 +94,6 @@ pub fn deliver(
             connection.account_channel(arrival.consumer.channel);
         }
     }
-    counters.redelivered += u64::from(delivery.redelivered);
     let number = arrival.consumer.channel as u16;
     let redelivered = delivery.redelivered;
     if let Some(wire) = &view.wire

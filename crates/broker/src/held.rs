@@ -4,6 +4,10 @@
 //! was used, with its tables (`Home::account_memory`); a connection with its bytes (`Connections::recount`). Between the
 //! cycles the sums are exact; in the middle of one they are those of its beginning.
 
+use alloc::collections::BTreeMap;
+
+use lepus_base::VhostId;
+
 use crate::queue::Queue;
 
 /// The sums.
@@ -21,6 +25,16 @@ pub struct Held {
     pub consumers: u64,
 }
 
+/// The messages of a virtual host's queues: ready, and delivered and not settled.
+pub(crate) type OfVhost = (u64, u64);
+
+/// The sums of messages by virtual host.
+#[derive(Debug, Default)]
+pub(crate) struct HeldOfVhosts(BTreeMap<VhostId, OfVhost>);
+
+/// Bytes of an entry of them, about.
+const OF_VHOST_BYTES: usize = size_of::<(VhostId, OfVhost)>() + 16;
+
 /// What the sums have of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfQueue {
@@ -37,6 +51,40 @@ impl OfQueue {
             unacked: queue.unacked() as u32,
             consumers: queue.consumer_count(),
         }
+    }
+}
+
+impl HeldOfVhosts {
+    /// A queue of the virtual host that had `before` has `after`.
+    #[inline]
+    pub(crate) fn adjust(&mut self, vhost: VhostId, before: OfQueue, after: OfQueue) {
+        if (before.ready, before.unacked) != (after.ready, after.unacked) {
+            let (ready, unacked) = self.0.entry(vhost).or_default();
+            *ready = *ready + after.ready - before.ready;
+            *unacked = *unacked + u64::from(after.unacked) - u64::from(before.unacked);
+        }
+    }
+
+    /// A queue of the virtual host goes: it may have been the last with messages.
+    pub(crate) fn sweep(&mut self, vhost: VhostId) {
+        if self.0.get(&vhost) == Some(&(0, 0)) {
+            self.0.remove(&vhost);
+        }
+    }
+
+    /// What the queues of a virtual host hold.
+    pub(crate) fn of(&self, vhost: VhostId) -> OfVhost {
+        self.0.get(&vhost).copied().unwrap_or_default()
+    }
+
+    /// Virtual hosts with messages, and what their queues hold.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (VhostId, OfVhost)> {
+        self.0.iter().map(|(vhost, held)| (*vhost, *held)).filter(|(_, held)| *held != (0, 0))
+    }
+
+    /// Allocated bytes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.len() * OF_VHOST_BYTES
     }
 }
 

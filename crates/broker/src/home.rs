@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
+use lepus_base::{Instant, Now, QueueId, VhostId, slab_entry_bytes};
 
 use crate::directory::QueueInfo;
 use crate::held::OfQueue;
@@ -23,6 +23,8 @@ const DELETION_PAUSE: Duration = Duration::from_secs(5);
 pub struct Home {
     /// The queue's id.
     pub id: QueueId,
+    /// Its virtual host.
+    pub(crate) vhost: VhostId,
     /// Its messages and consumers.
     pub queue: Queue,
     /// What holds for it, where policies say more than its arguments.
@@ -64,6 +66,7 @@ impl Home {
     pub fn new(now: Now, info: &QueueInfo, settings: Cow<'_, QueueSettings>) -> Home {
         Home {
             id: info.id,
+            vhost: info.vhost,
             queue: Queue::new(now, &settings, info.auto_delete, info.durable),
             settings: match settings {
                 Cow::Borrowed(_) => None,
@@ -85,13 +88,14 @@ impl Home {
 impl Home {
     /// The home of a queue that came from another shard.
     pub(crate) fn arrived(
-        id: QueueId,
+        (id, vhost): (QueueId, VhostId),
         queue: Queue,
         settings: Option<Box<QueueSettings>>,
         log: u16,
     ) -> Home {
         Home {
             id,
+            vhost,
             queue,
             settings,
             log,
@@ -133,7 +137,9 @@ impl Home {
         shard.queue_bytes = shard.queue_bytes + bytes - self.counted_bytes;
         self.counted_bytes = bytes;
         let holds = OfQueue::of(&self.queue);
-        shard.held.adjust(core::mem::replace(&mut self.counted, holds), holds);
+        let before = core::mem::replace(&mut self.counted, holds);
+        shard.held.adjust(before, holds);
+        shard.held_of_vhosts.adjust(self.vhost, before, holds);
     }
 
     /// Whether its tables take more than `least` bytes and nobody looks yet whether it needs them.
@@ -168,8 +174,16 @@ impl Home {
 
     /// Takes it out of the shard's sums.
     pub(crate) fn forget_bytes(&mut self, shard: &mut Shard) {
-        shard.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
+        self.forget_holdings(shard);
         shard.queue_bytes -= core::mem::take(&mut self.counted_bytes);
+    }
+
+    /// Takes what it holds out of the shard's sums.
+    fn forget_holdings(&mut self, shard: &mut Shard) {
+        let before = core::mem::take(&mut self.counted);
+        shard.held.adjust(before, OfQueue::default());
+        shard.held_of_vhosts.adjust(self.vhost, before, OfQueue::default());
+        shard.held_of_vhosts.sweep(self.vhost);
     }
 
     /// Whether it is on the list of queues with work left.
@@ -272,7 +286,7 @@ impl Home {
     /// Takes so many bytes of its tables, which are counted apart, out of the shard's sum, and what it holds.
     /// How many bytes are left in the sum.
     pub(crate) fn discount(&mut self, apart: usize, shard: &mut Shard) -> usize {
-        shard.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
+        self.forget_holdings(shard);
         let left = self.counted_bytes.saturating_sub(apart);
         shard.queue_bytes -= self.counted_bytes - left;
         left

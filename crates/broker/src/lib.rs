@@ -28,6 +28,7 @@ pub mod delivery;
 mod departure;
 mod effort;
 mod ends;
+mod exchange_counts;
 mod follow_ups;
 pub mod held;
 mod home;
@@ -39,6 +40,7 @@ mod lists;
 pub mod loan;
 pub mod mail;
 mod memory;
+mod message_counts;
 mod migration;
 mod oldest;
 pub mod outbox;
@@ -65,10 +67,12 @@ mod trace;
 mod traffic;
 mod turns;
 pub mod user_channels;
+mod vhost_counts;
 pub mod view;
 mod working;
 
 pub use broker::{Broker, MovingConnection};
+pub use exchange_counts::ExchangeCounts;
 pub use journal::Recovery;
 pub use lepus_directory as directory;
 pub use lepus_directory::{
@@ -76,6 +80,7 @@ pub use lepus_directory::{
 };
 pub use lepus_queue as queue;
 pub use lepus_queue::{entry, message, refusal};
+pub use message_counts::MessageCounts;
 pub use outbox::{ConnectionSlot, Outbox};
 pub use query::{Answer, Query};
 pub use settings::{Limits, Settings, StoreSettings};

@@ -13,7 +13,8 @@ use crate::connections::Connections;
 use crate::directory::{
     BindingInfo, Directory, ExchangeInfo, Permission, TopicPermission, User, VhostInfo,
 };
-use crate::held::{Held, OfQueue};
+use crate::exchange_counts::ExchangeTable;
+use crate::held::{Held, HeldOfVhosts, OfQueue};
 use crate::homes::Homes;
 use crate::journal::OldestDelivery;
 use crate::query::{
@@ -41,6 +42,8 @@ impl Names {
 /// What lists are made of; nothing is changed by them.
 pub(crate) struct Lists<'a> {
     pub(crate) shard: ShardId,
+    /// What was published to exchanges.
+    pub(crate) exchanges: &'a ExchangeTable,
     /// Queues by place.
     pub(crate) homes: &'a Homes,
     /// Connections by place.
@@ -60,6 +63,9 @@ impl<'a> Lists<'a> {
             Query::Channels(from) => Answer::Channels(self.channels(from)),
             Query::Consumers { queue, from } => Answer::Consumers(self.consumers(queue, from)),
             Query::QueueFigures(queues) => Answer::QueueFigures(self.queue_figures(&queues)),
+            Query::ExchangeFigures(exchanges) => {
+                Answer::ExchangeFigures(self.exchange_figures(&exchanges))
+            }
             Query::Queues { vhost, page } => {
                 self.in_vhost(&vhost, |vhost| Answer::Queues(self.queues(vhost, page)))
             }
@@ -112,6 +118,15 @@ impl<'a> Lists<'a> {
         for (_, connection) in self.connections.iter() {
             walked.channels += connection.open_channels().count() as u64;
             walked.publishers += u64::from(connection.publishes);
+        }
+        walked
+    }
+
+    /// What the queues of each virtual host hold, by a walk over all of them.
+    pub(crate) fn held_of_vhosts(&self) -> HeldOfVhosts {
+        let mut walked = HeldOfVhosts::default();
+        for (_, home) in self.homes.iter() {
+            walked.adjust(home.vhost, OfQueue::default(), OfQueue::of(&home.queue));
         }
         walked
     }

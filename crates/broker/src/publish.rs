@@ -48,6 +48,12 @@ pub(crate) enum Served {
 }
 
 impl Served {
+    /// Whether it is published.
+    #[inline]
+    pub(crate) fn is_taken(self) -> bool {
+        matches!(self, Served::Now | Served::Later)
+    }
+
     /// What to tell who published it to `exchange`.
     ///
     /// # Errors

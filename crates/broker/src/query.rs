@@ -8,14 +8,15 @@
 mod answer;
 mod figures;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 pub use answer::{
-    Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, Part, PermissionRow,
-    QueueFigures, QueueRow, TopicPermissionRow, UserRow, VhostRow,
+    Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeFigures, ExchangeRow, Part,
+    PermissionRow, QueueFigures, QueueRow, TopicPermissionRow, UserRow, VhostFigures, VhostRow,
 };
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
@@ -61,6 +62,11 @@ pub enum Query {
     },
     /// Figures of these queues, of [`PLACES_MAX`] at most, as far as the shard is their home: [`Answer::QueueFigures`].
     QueueFigures(Vec<QueueId>),
+    /// What clients of the shard published to these exchanges, of [`PLACES_MAX`] at most: [`Answer::ExchangeFigures`].
+    ExchangeFigures(Vec<(VhostId, Box<str>)>),
+    /// What connections and queues of the shard did and hold in these virtual hosts, of [`PLACES_MAX`] at most:
+    /// [`Answer::VhostFigures`].
+    VhostFigures(Vec<VhostId>),
     /// Exchanges of a virtual host: [`Answer::Exchanges`] or [`Answer::NoVhost`].
     Exchanges {
         /// Name of the virtual host.

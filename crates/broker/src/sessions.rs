@@ -14,6 +14,7 @@ pub(crate) mod deliveries;
 pub(crate) mod dispatch;
 pub(crate) mod ends;
 pub(crate) mod fanout;
+mod figures;
 pub mod hand_over;
 pub(crate) mod jobs;
 pub(crate) mod lifecycle;

@@ -13,7 +13,8 @@ use crate::channel::Target;
 use crate::counters::Counters;
 use crate::directory::{Directory, Message, Request, Routes};
 use crate::effort::Effort;
-use crate::held::Held;
+use crate::exchange_counts::ExchangeTable;
+use crate::held::{Held, HeldOfVhosts};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::loan::{Answer, Lender, Loan};
@@ -75,6 +76,10 @@ pub struct Shard {
     pub counters: Counters,
     /// What its queues and connections hold.
     pub held: Held,
+    /// What its queues hold, by virtual host.
+    pub(crate) held_of_vhosts: HeldOfVhosts,
+    /// What was published to exchanges.
+    pub(crate) exchanges: ExchangeTable,
     /// A commit is being published as a whole: nothing else goes to the log meanwhile.
     pub is_committing: bool,
     /// What was done in this turn.
@@ -130,6 +135,8 @@ impl Shard {
             timers: Timers::default(),
             counters: Counters::default(),
             held: Held::default(),
+            held_of_vhosts: HeldOfVhosts::default(),
+            exchanges: ExchangeTable::default(),
             is_committing: false,
             effort: Effort::default(),
             backpressure: Backpressure::default(),

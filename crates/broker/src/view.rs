@@ -35,6 +35,7 @@ impl<'a> View<'a> {
     pub(crate) fn lists(&self) -> Lists<'a> {
         Lists {
             shard: self.shard.id,
+            exchanges: &self.shard.exchanges,
             homes: self.homes,
             connections: self.connections,
             directory: self.directory,
@@ -88,7 +89,12 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn miscounted(&self) -> Option<String> {
         let (held, walked) = (self.shard.held, self.lists().held());
-        (held != walked).then(|| format!("{held:?} is counted, there is {walked:?}"))
+        if held != walked {
+            return Some(format!("{held:?} is counted, there is {walked:?}"));
+        }
+        let (held, walked) = (&self.shard.held_of_vhosts, self.lists().held_of_vhosts());
+        let is_same = held.iter().eq(walked.iter());
+        (!is_same).then(|| format!("{held:?} is counted, there is {walked:?}"))
     }
 
     /// What [`Shard::memory`] would be if everything was counted anew, by a walk over all.

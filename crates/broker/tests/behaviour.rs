@@ -50,6 +50,7 @@ mod loans;
 mod local_traffic;
 mod mandatory;
 mod marks;
+mod message_counts;
 mod moves;
 mod negotiation;
 mod orphans;

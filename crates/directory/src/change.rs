@@ -160,6 +160,8 @@ pub struct Applied {
     pub queue_moved: Option<(Arc<QueueInfo>, QueueId)>,
     /// Exchanges that went, those that deleted themselves among them.
     pub exchanges_deleted: Vec<(VhostId, Box<str>)>,
+    /// Places that exchanges had which are quite gone: others may have them from now on.
+    pub exchange_places_freed: Vec<u32>,
     /// What was in the deleted virtual host, or bound to the deleted queue or exchange, goes in slices:
     /// [`Directory::clearing`] has grown by one.
     ///

@@ -284,6 +284,12 @@ impl Directory {
         self.topology.exchange(vhost, name)
     }
 
+    /// The place of the exchange of that name, which it has as long as it exists; the empty name is the default exchange.
+    #[must_use]
+    pub fn exchange_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
+        self.topology.exchange_place(vhost, name)
+    }
+
     /// The exchange at a place, see [`Directory::renew_exchanges`]; `None` where the place is free.
     #[must_use]
     pub fn exchange_at(&self, place: usize) -> Option<&ExchangeInfo> {

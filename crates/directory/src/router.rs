@@ -63,6 +63,8 @@ pub struct Routes {
     steps: u32,
     steps_max: u32,
     pending: Vec<u32>,
+    /// Where the walk began, see [`Routes::exchange`].
+    start: Option<u32>,
     /// By place of the exchange: the walk that visited it last.
     visited: Vec<u32>,
     walk: u32,
@@ -87,6 +89,7 @@ impl Routes {
             steps: 0,
             steps_max,
             pending: Vec::new(),
+            start: None,
             visited: Vec::new(),
             walk: 0,
             topic: Walk::default(),
@@ -100,6 +103,7 @@ impl Routes {
         self.give_back();
         self.varies = false;
         self.steps = 0;
+        self.start = None;
     }
 
     /// Forgets the routes, with the memory of very many.
@@ -151,6 +155,14 @@ impl Routes {
         self.list.is_empty()
     }
 
+    /// The place of the exchange to which the message was published, see
+    /// [`Directory::exchange_place`](crate::Directory::exchange_place). None since [`Routes::clear`] for the default
+    /// exchange, and where it does not exist.
+    #[must_use]
+    pub fn exchange(&self) -> Option<u32> {
+        self.start
+    }
+
     /// Whether all routes since [`Routes::clear`] follow from virtual host, exchange and routing
     /// keys alone, so that they hold while the directory's version stays. False where a headers,
     /// random, hashing-by-header or delayed exchange or a binding with a filter took part.
@@ -183,6 +195,7 @@ impl Routes {
             self.walk = 1;
         }
         self.pending.clear();
+        self.start = Some(start);
         self.headers.begin();
         self.visit(start);
     }

@@ -23,6 +23,7 @@ mod request;
 mod samples;
 mod sessions;
 mod shovel;
+mod sums;
 mod table;
 
 pub use change::{Amount, Change};
@@ -31,6 +32,7 @@ pub use mirror::Mirror;
 pub use output::Output;
 pub(crate) use path::Parameters;
 pub use request::{COOKIE, Caller, Client, Reply, Request};
+pub(crate) use sums::of_exchanges as exchange_counts;
 
 use crate::snapshot::{Node, Snapshot};
 use access::{Gate, Login, Right, Throttle};

@@ -54,6 +54,7 @@ impl Broker {
                 self.set(setting);
                 Answer::Ordered(true)
             }
+            Query::VhostFigures(vhosts) => self.session().vhost_figures(&vhosts),
             Query::Alive => Answer::Alive,
             Query::Figures => Answer::Figures(Box::new(self.view().figures(now))),
             list @ (Query::Queues { .. }
@@ -62,6 +63,7 @@ impl Broker {
             | Query::Channels(_)
             | Query::Consumers { .. }
             | Query::QueueFigures(_)
+            | Query::ExchangeFigures(_)
             | Query::Exchanges { .. }
             | Query::Bindings { .. }
             | Query::Vhosts(_)

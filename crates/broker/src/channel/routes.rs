@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use lepus_base::is_same;
 
 use super::Target;
+use crate::exchange_counts::Record;
 
 /// Routes that keys with the same mark may have at once, once there are several.
 const WAYS: usize = 4;
@@ -30,6 +31,8 @@ pub struct Route {
     exchange: String,
     routing_key: String,
     targets: Vec<Target>,
+    /// Where its exchange is counted.
+    record: Record,
     /// The method frame that names exchange and key, where publishes with the same one may be taken
     /// in a row; empty if not known.
     frame: Vec<u8>,
@@ -46,6 +49,12 @@ impl Route {
     #[must_use]
     pub fn targets(&self) -> &[Target] {
         &self.targets
+    }
+
+    /// Where its exchange is counted.
+    #[inline]
+    pub(crate) fn record(&self) -> Record {
+        self.record
     }
 
     /// The method frame that says it; empty if not known.
@@ -152,7 +161,7 @@ impl Routes {
         &mut self,
         version: u64,
         (exchange, routing_key): (&str, &str),
-        targets: &[Target],
+        (record, targets): (Record, &[Target]),
         may_grow: bool,
     ) {
         if !may_grow && self.list.len() > 1 && targets.len() > TARGETS_FEW {
@@ -171,7 +180,7 @@ impl Routes {
             route.routing_key.clear();
             route.routing_key.push_str(routing_key);
         }
-        route.version = version;
+        (route.version, route.record) = (version, record);
         route.targets.clear();
         // The route before may have had many.
         route.targets.shrink_to(targets.len().max(TARGETS_FEW));
@@ -265,6 +274,11 @@ mod tests {
     use alloc::format;
     use lepus_base::{QueueId, ShardId};
 
+    /// Where messages go which are counted nowhere.
+    fn to(targets: &[Target]) -> (Record, &[Target]) {
+        (Record::default(), targets)
+    }
+
     fn target(number: usize) -> Vec<Target> {
         alloc::vec![Target { queue: QueueId(number as u64), home: ShardId(0), slot: 0 }]
     }
@@ -283,7 +297,7 @@ mod tests {
                     Some(found) => assert_eq!(found, number as u64),
                     None => {
                         missed += usize::from(round + 1 == rounds);
-                        routes.learn(1, ("", &key), &target(number), true);
+                        routes.learn(1, ("", &key), to(&target(number)), true);
                     }
                 }
             }
@@ -306,7 +320,7 @@ mod tests {
         let mut routes = Routes::default();
         for number in 0..100 {
             let key = format!("{number}");
-            routes.learn(1, ("", &key), &target(number), false);
+            routes.learn(1, ("", &key), to(&target(number)), false);
             assert_eq!(queue_of(&routes, 1, &key), Some(number as u64));
         }
         assert_eq!(routes.list.len(), 1);
@@ -322,7 +336,7 @@ mod tests {
             for number in 2_000..2_100 {
                 let key = format!("tenant.queue-{number}");
                 if queue_of(&routes, 1, &key).is_none() {
-                    routes.learn(1, ("", &key), &target(number), true);
+                    routes.learn(1, ("", &key), to(&target(number)), true);
                 }
             }
         }
@@ -340,11 +354,11 @@ mod tests {
             for _ in 0..10_000 {
                 for _ in 0..once {
                     number += 1;
-                    routes.learn(1, ("", &format!("reply.{number}")), &target(number), true);
+                    routes.learn(1, ("", &format!("reply.{number}")), to(&target(number)), true);
                 }
                 if queue_of(&routes, 1, "hot").is_none() {
                     missed += 1;
-                    routes.learn(1, ("", "hot"), &target(1), true);
+                    routes.learn(1, ("", "hot"), to(&target(1)), true);
                 }
             }
             assert!(missed < 2_000, "{once} between: missed {missed} times");
@@ -355,7 +369,7 @@ mod tests {
     fn a_route_holds_while_the_version_does_and_so_does_its_frame() {
         let mut routes = Routes::default();
         assert_eq!(queue_of(&routes, 1, "q"), None);
-        routes.learn(1, ("", "q"), &target(1), false);
+        routes.learn(1, ("", "q"), to(&target(1)), false);
         assert!(routes.learn_frame(1, ("", "q"), b"frame of q"));
         assert!(!routes.learn_frame(1, ("", "q"), b"frame of q"), "it is known");
         assert!(!routes.learn_frame(2, ("", "q"), b"other"), "it does not hold");
@@ -364,11 +378,11 @@ mod tests {
         assert!(routes.find_frame(1, names, b"frame of").is_none());
         assert!(routes.find_frame(2, names, b"frame of q and more").is_none());
         // The same names go another way now: the frame says the same.
-        routes.learn(2, ("", "q"), &target(2), false);
+        routes.learn(2, ("", "q"), to(&target(2)), false);
         assert_eq!((queue_of(&routes, 1, "q"), queue_of(&routes, 2, "q")), (None, Some(2)));
         assert!(routes.find_frame(2, names, b"frame of q and more").is_some());
         // Another key in its place has none yet.
-        routes.learn(2, ("", "r"), &target(3), false);
+        routes.learn(2, ("", "r"), to(&target(3)), false);
         assert!(routes.find_frame(2, (b"", b"r"), b"frame of q and more").is_none());
     }
 
@@ -380,7 +394,7 @@ mod tests {
                 // What was resolved there before was long.
                 let mut targets = Vec::with_capacity(100_000);
                 targets.append(&mut target(number));
-                routes.learn(1 + round, ("", &format!("{number}")), &targets, true);
+                routes.learn(1 + round, ("", &format!("{number}")), to(&targets), true);
             }
         }
         assert_eq!(routes.list.len(), ROUTES_MAX);
@@ -395,12 +409,12 @@ mod tests {
         let before = routes.memory_bytes();
         for number in 0..1_000 {
             let key = format!("tenant.queue-{number}");
-            routes.learn(2, ("", &key), &many(number), false);
+            routes.learn(2, ("", &key), to(&many(number)), false);
         }
         assert!(routes.memory_bytes() <= before, "{} bytes", routes.memory_bytes());
         // The only one may.
         let mut routes = Routes::default();
-        routes.learn(1, ("", "q"), &many(7), false);
+        routes.learn(1, ("", "q"), to(&many(7)), false);
         assert_eq!(queue_of(&routes, 1, "q"), Some(7));
     }
 
@@ -410,7 +424,7 @@ mod tests {
         for number in 0..3_000 {
             let key = format!("{:1$}", number % 700, number % 13);
             let version = 1 + number as u64 / 1_000;
-            routes.learn(version, ("exchange", &key), &target(number), number < 2_000);
+            routes.learn(version, ("exchange", &key), to(&target(number)), number < 2_000);
             routes.learn_frame(version, ("exchange", &key), key.as_bytes());
             let walked: usize = routes.list.iter().map(Route::memory_bytes).sum();
             assert_eq!(routes.bytes, walked);

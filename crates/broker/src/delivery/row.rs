@@ -129,8 +129,12 @@ impl<'a, 'b> RowSink<'a, 'b> {
         let mut is_resized = false;
         if lease.no_ack {
             shard.counters.delivered_auto_ack += count;
+            channel.counts.delivered_auto_ack += count;
+            connection.unsummed.counts().delivered_auto_ack += count;
         } else {
             shard.counters.delivered_manual_ack += count;
+            channel.counts.delivered_manual_ack += count;
+            connection.unsummed.counts().delivered_manual_ack += count;
             for (tag, noted) in (first_tag..).zip(&*self.noted) {
                 channel.unacked.push(Unacked {
                     tag,

@@ -17,6 +17,8 @@ pub(crate) const ROW_MAX: usize = 64;
 pub(crate) struct Row {
     /// Bytes taken.
     pub consumed: usize,
+    /// Acknowledgements taken.
+    pub count: u64,
     /// Whether the channel had as many deliveries unsettled as it may.
     pub was_full: bool,
 }
@@ -46,12 +48,13 @@ impl HomeSide<'_> {
             let Some(delivery) = unacked.take_if(ack.delivery_tag, is_of_row) else { break };
             row.was_full |= unacked.len() + 1 == limit;
             row.consumed += length;
-            sink.shard.counters.acknowledged += 1;
+            row.count += 1;
             if delivery.slot != NO_SLOT {
                 let (slot, seq) = (delivery.slot, delivery.sequence);
                 queue.apply(now, Settle { slot, seq, outcome: Outcome::Ack }, &mut sink);
             }
         }
+        sink.shard.counters.acknowledged += row.count;
         row
     }
 }

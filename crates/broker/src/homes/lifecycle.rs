@@ -69,6 +69,7 @@ impl HomeSide<'_> {
         for id in &applied.holdings_dropped {
             self.drop_holding(*id);
         }
+        self.shard.exchanges.forget(&applied.exchange_places_freed);
     }
 
     /// Asks the directory to delete a queue; `answer` is given once it is gone.

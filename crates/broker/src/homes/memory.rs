@@ -56,6 +56,8 @@ impl HomeSide<'_> {
             + self.shard.jobs.memory_bytes()
             + self.shard.timers.memory_bytes()
             + self.shard.backpressure.memory_bytes()
+            + self.shard.exchanges.memory_bytes()
+            + self.shard.held_of_vhosts.memory_bytes()
             + self.shard.parked_mail_bytes
             + mail;
     }

@@ -164,7 +164,7 @@ impl HomeSide<'_> {
                 self.homes.remote.consumers.insert(consumer.key, remote);
             }
         }
-        let mut home = Home::arrived(id, queue, settings, log_place);
+        let mut home = Home::arrived((id, info.vhost), queue, settings, log_place);
         home.account_memory(self.shard);
         let slot = self.homes.queues.insert(home) as u32;
         // What it brought may be more than it needs here.

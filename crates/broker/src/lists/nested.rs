@@ -1,14 +1,17 @@
 //! What belongs to connections and queues: channels, consumers, figures.
 
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use lepus_base::QueueId;
+use lepus_base::{QueueId, VhostId};
 
 use super::Lists;
 use crate::channel::Channel;
 use crate::home::Home;
-use crate::query::{ChannelRow, ConsumerRow, Nested, PLACES_MAX, Part, QueueFigures};
+use crate::query::{
+    ChannelRow, ConsumerRow, ExchangeFigures, Nested, PLACES_MAX, Part, QueueFigures,
+};
 
 impl Lists<'_> {
     /// Figures of those of the queues whose home is here.
@@ -25,6 +28,19 @@ impl Lists<'_> {
             memory_bytes: home.queue.memory_bytes() as u64,
         };
         found.map(figures).collect()
+    }
+
+    /// What was published to those of the exchanges that got something.
+    pub(super) fn exchange_figures(
+        &self,
+        exchanges: &[(VhostId, Box<str>)],
+    ) -> Vec<ExchangeFigures> {
+        let figures = |(vhost, name): &(VhostId, Box<str>)| {
+            let place = self.directory.exchange_place(*vhost, name)?;
+            let counts = self.exchanges.counts(place)?;
+            Some(ExchangeFigures { vhost: *vhost, name: name.clone(), counts })
+        };
+        exchanges.iter().take(PLACES_MAX).filter_map(figures).collect()
     }
 
     /// Channels by connection and number.
@@ -110,5 +126,6 @@ fn row_of(connection: lepus_base::ConnectionId, channel: &Channel) -> ChannelRow
         acks_uncommitted: channel.tx.as_ref().map_or(0, |tx| tx.settles.len()),
         confirms: channel.confirms.is_some(),
         transactional: channel.tx.is_some(),
+        counts: channel.counts,
     }
 }

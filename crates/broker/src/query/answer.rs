@@ -5,10 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use lepus_amqp::table::TableBytes;
-use lepus_base::{ConnectionId, QueueId, ShardId};
+use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use super::figures::Figures;
 use super::{Nested, RightsPlace};
+use crate::exchange_counts::ExchangeCounts;
+use crate::message_counts::MessageCounts;
 use crate::queue::Totals;
 use crate::refusal::Refusal;
 use crate::traffic::{ConnectionTraffic, Octets, QueueTraffic};
@@ -30,6 +32,15 @@ pub enum Answer {
     Consumers(Part<ConsumerRow, Nested>),
     /// Figures of queues.
     QueueFigures(Vec<QueueFigures>),
+    /// Figures of exchanges, of those only to which something was published.
+    ExchangeFigures(Vec<ExchangeFigures>),
+    /// Figures of virtual hosts.
+    VhostFigures {
+        /// Of each that is there.
+        rows: Vec<VhostFigures>,
+        /// Whether they have all that connections did. If not, asking again brings more.
+        is_whole: bool,
+    },
     /// Exchanges.
     Exchanges(Part<ExchangeRow, usize>),
     /// Bindings.
@@ -126,6 +137,34 @@ pub struct QueueFigures {
     pub memory_bytes: u64,
 }
 
+/// What clients of a shard published to an exchange since it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExchangeFigures {
+    /// The virtual host.
+    pub vhost: VhostId,
+    /// The exchange's name.
+    pub name: Box<str>,
+    /// What was published.
+    pub counts: ExchangeCounts,
+}
+
+/// What the connections and queues of a shard did and hold in a virtual host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VhostFigures {
+    /// The virtual host.
+    pub vhost: VhostId,
+    /// Messages of its connections, those that are gone included.
+    pub counts: MessageCounts,
+    /// Bytes that came over them.
+    pub received_bytes: u64,
+    /// Bytes that were sent over them.
+    pub sent_bytes: u64,
+    /// Messages that are ready in its queues.
+    pub ready: u64,
+    /// Messages of its queues that are delivered and not settled.
+    pub unacked: u64,
+}
+
 /// A channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelRow {
@@ -151,6 +190,8 @@ pub struct ChannelRow {
     pub confirms: bool,
     /// Whether there are transactions.
     pub transactional: bool,
+    /// Messages since it was opened.
+    pub counts: MessageCounts,
 }
 
 /// A consumer.

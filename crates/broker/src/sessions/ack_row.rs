@@ -44,10 +44,12 @@ impl SessionSide<'_> {
             invariant!("a channel stays while a row comes")
         };
         channel.unacked = unacked;
+        channel.counts.acknowledged += row.count;
         if channel.unacked.take_resized() {
             let key = channel.key;
             connection.account_channel(key);
         }
+        connection.unsummed.counts().acknowledged += row.count;
         if row.was_full && !connection.stalled.is_empty() {
             self.connections.follow_ups().resume(slot);
         }

@@ -115,6 +115,8 @@ impl SessionSide<'_> {
             }
             (Pending::Get { .. }, Reply::GotNothing) => {
                 self.shard.counters.got_empty += 1;
+                let connection = &mut self.connections[at.slot];
+                connection.count_messages(at.channel.channel, |counts| counts.got_empty += 1);
                 self.say(at, &Answer::Done(Done::GotNothing), out);
             }
             (Pending::Get { name }, reply) => {

@@ -27,6 +27,7 @@ impl SessionSide<'_> {
         if let Some(vhost) = applied.vhost_deleted {
             let is_in = |connection: &Connection| connection.vhost == vhost;
             self.close_connections(now, is_in, "vhost is deleted", out);
+            self.connections.forget_vhost(vhost);
         }
         if let Some(user) = &applied.user_deleted {
             let is_of = |connection: &Connection| connection.user == *user;

@@ -13,7 +13,6 @@ use crate::mail::Mail;
 use crate::mail::{COMMIT_NUMBER, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
-use crate::queue::Outcome;
 use crate::refusal::Refusal;
 use crate::refusal::RefusalKind;
 use crate::session::Asked;
@@ -234,16 +233,15 @@ impl SessionSide<'_> {
         let mut settled = Vec::new();
         self.journal.begin_held_settles(log);
         while let Some((unacked, outcome)) = commit.next_settle() {
-            self.shard.counters.acknowledged += u64::from(outcome == Outcome::Ack);
             let Unacked { queue, queue_slot, slot, sequence, .. } = unacked;
             let delivery = (queue, queue_slot, slot, sequence);
             let home = self.home().settle_home(now, delivery, outcome, out);
-            settled.push((unacked, home));
+            settled.push((unacked, outcome, home));
         }
         self.journal.end_held_settles(log);
         // Only now: what is delivered may be settled at once, for which no room is held.
-        for (unacked, home) in settled {
-            self.credit_back(now, at, &unacked, out);
+        for (unacked, outcome, home) in settled {
+            self.credit_back(now, at, &unacked, outcome, out);
             if let Some(home) = home {
                 self.home().dispatch_ready(now, home, out);
             }

@@ -53,7 +53,7 @@ impl SessionSide<'_> {
                 continue;
             };
             confirms.listed = false;
-            let mut wrote = false;
+            let (mut wrote, mut confirmed) = (false, 0);
             while let Some(confirmation) = confirms.pop() {
                 if silent {
                     continue;
@@ -64,10 +64,14 @@ impl SessionSide<'_> {
                     Confirmation::Nack(number) => (number, 1, false),
                 };
                 self.shard.counters.confirmed += count;
+                confirmed += if is_taken { count } else { 0 };
                 let bytes = &mut connection.send.bytes;
                 connection.session.confirm(number, last, is_taken, count > 1, bytes);
             }
-            if confirms.take_resized() {
+            let is_resized = confirms.take_resized();
+            channel.counts.confirmed += confirmed;
+            connection.unsummed.counts().confirmed += confirmed;
+            if is_resized {
                 connection.account_channel(key);
             }
             if wrote {

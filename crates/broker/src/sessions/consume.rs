@@ -95,18 +95,20 @@ impl Connections {
             let to = (&*connection, to.channel);
             tap_delivery(&mut shard.tracing, to, queue, delivery, view, out);
         }
+        let (got, got_no_ack) = (u64::from(!no_ack), u64::from(no_ack));
+        shard.counters.redelivered += u64::from(redelivered);
+        shard.counters.got_manual_ack += got;
+        shard.counters.got_auto_ack += got_no_ack;
+        connection.count_messages(to.channel, |counts| {
+            counts.redelivered += u64::from(redelivered);
+            counts.got_manual_ack += got;
+            counts.got_auto_ack += got_no_ack;
+        });
         mark_dirty(connection, slot, out);
         if large.is_none() {
             shard.effort.spend_on_bytes(view.body.len());
         }
         self.unpark(slot, to);
-        let counters = &mut shard.counters;
-        counters.redelivered += u64::from(delivery.redelivered);
-        if no_ack {
-            counters.got_auto_ack += 1;
-        } else {
-            counters.got_manual_ack += 1;
-        }
         large.is_some()
     }
 }

@@ -257,6 +257,7 @@ impl SessionSide<'_> {
             return race!("the consumer of replies was cancelled before the reply came", false);
         };
         channel.last_tag += 1;
+        channel.counts.delivered_auto_ack += 1;
         let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
         let shown = for_client(view.properties, 0);
         let delivered = Delivered {
@@ -267,6 +268,7 @@ impl SessionSide<'_> {
             body: view.body,
         };
         connection.session.deliver(to.number(), &delivered, &mut connection.send.bytes);
+        connection.unsummed.counts().delivered_auto_ack += 1;
         mark_dirty(connection, slot, out);
         self.shard.counters.delivered_auto_ack += 1;
         self.shard.effort.spend_on_bytes(view.body.len());

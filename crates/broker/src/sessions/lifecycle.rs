@@ -112,6 +112,7 @@ impl SessionSide<'_> {
         };
         if let Ok(id) = result {
             self.connections.let_in(self.shard, slot);
+            self.connections.enter_vhost(id);
             let connection = self.connections[slot].id;
             self.count_connection(connection, (id, &user), true, out);
         }

@@ -103,6 +103,8 @@ impl SessionSide<'_> {
         let why = if self.shard.stopping {
             "broker forced connection closure with reason 'shutdown'"
         } else if self.directory.vhost_info(connection.vhost).is_none() {
+            let vhost = connection.vhost;
+            self.connections.forget_vhost(vhost);
             "vhost is deleted"
         } else if self.directory.user(&connection.user).is_none() {
             "user is deleted"

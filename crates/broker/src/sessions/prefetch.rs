@@ -8,7 +8,7 @@ use crate::mail::ChannelRef;
 use crate::mail::Mail;
 use crate::mail::consumer_key;
 use crate::outbox::Outbox;
-use crate::queue::ConsumerKey;
+use crate::queue::{ConsumerKey, Outcome};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Done};
 use crate::sessions::SessionSide;
@@ -20,15 +20,26 @@ use lepus_base::{Now, QueueId};
 pub(crate) const GOVERN_STEPS: u32 = 16;
 
 impl SessionSide<'_> {
-    /// A settled delivery makes room under the channel's limits.
-    pub(crate) fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
+    /// A settled delivery is counted, and makes room under the channel's limits.
+    pub(crate) fn credit_back(
+        &mut self,
+        now: Now,
+        at: At,
+        unacked: &Unacked,
+        outcome: Outcome,
+        out: &mut Outbox,
+    ) {
         let limit = self.shard.limits.unacked_per_channel_max as usize;
+        let acknowledged = u64::from(outcome == Outcome::Ack);
+        self.shard.counters.acknowledged += acknowledged;
         let Some(connection) = self.connections.get_mut(at.slot) else {
             return race!("the connection closed before its delivery was settled");
         };
+        connection.unsummed.counts().acknowledged += acknowledged;
         let Some(channel) = connection.incarnation(at.channel.channel) else {
             return race!("the channel closed before its delivery was settled");
         };
+        channel.counts.acknowledged += acknowledged;
         let was_full = channel.unacked.len() + 1 == limit;
         if let Some(global) = &mut channel.global {
             let is_consumed = unacked.consumer != NO_CONSUMER;

@@ -1,6 +1,7 @@
 //! From `basic.publish` to the homes: routes, returns, and what becomes a job.
 
 pub(crate) mod check;
+pub(crate) mod counts;
 pub(crate) mod held;
 pub(crate) mod replies;
 pub(crate) mod row;
@@ -43,11 +44,10 @@ impl SessionSide<'_> {
         properties: &[u8],
         out: &mut Outbox,
     ) {
+        self.count_unroutable(at, publish);
         if !publish.mandatory {
-            self.shard.counters.unroutable_dropped += 1;
             return;
         }
-        self.shard.counters.unroutable_returned += 1;
         let shown = for_client(properties, 0);
         let connection = &mut self.connections[at.slot];
         let delivered = Delivered {
@@ -96,11 +96,18 @@ impl SessionSide<'_> {
             let plain = known.and_then(|_| plain_priority(PropertiesRef(publish.properties)));
             let served = known.zip(plain).map(|(route, priority)| {
                 let checked = Checked::plain(publish.properties, priority);
-                self.publish_to(now, at, &publish, &checked, route.targets(), out)
+                let served = self.publish_to(now, at, &publish, &checked, route.targets(), out);
+                if served.is_taken() {
+                    self.shard.exchanges.count(route.record(), 1, route.targets().len() as u64);
+                }
+                served
             });
             routes.is_known = served.is_some();
+            let published = u64::from(served.is_some_and(Served::is_taken));
             let connection = &mut self.connections[at.slot];
+            connection.unsummed.counts().published += published;
             if let Some(channel) = connection.incarnation(at.channel.channel) {
+                channel.counts.published += published;
                 channel.routes = Some(routes);
                 if channel.counted_bytes != counted_bytes {
                     // It was weighed without them.
@@ -142,11 +149,13 @@ impl SessionSide<'_> {
         let is_traced = self.shard.tracing.is_traced(at.vhost);
         if publish.exchange.is_empty() {
             if keys.further.is_empty() && is_reply_address(keys.first) {
+                self.shard.routes.clear();
                 if is_traced {
-                    self.shard.routes.clear();
                     self.tap_publish(at, publish, &checked, out);
                 }
+                let record = self.exchange_record(at, publish.exchange);
                 self.publish_reply(at, publish, &checked, out);
+                self.count_publish(at, record, Served::Now, 0);
                 return (Served::Now, 1);
             }
             replies = self.copy_to_replies(publish, &checked, keys, out);
@@ -163,7 +172,10 @@ impl SessionSide<'_> {
                 self.shard.routes.clear();
                 self.tap_publish(at, publish, &checked, out);
             }
-            return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
+            let record = self.exchange_record(at, publish.exchange);
+            let served = self.publish_later(now, at, publish, &checked, (id, delay), out);
+            self.count_publish(at, record, served, 0);
+            return (served, 1);
         }
         if !self.shard.find_routes(self.directory, at.vhost, message) {
             return (Served::TooFar(self.shard.routes.steps_max()), 0);
@@ -175,9 +187,12 @@ impl SessionSide<'_> {
             self.tap_publish(at, publish, &checked, out);
         }
         let queues = self.shard.routes.len();
+        let record = self.exchange_record(at, publish.exchange);
         if queues > TARGETS_AT_ONCE_MAX {
             self.copy_to_far_replies(at, publish, &checked, &replies, true, out);
-            return (self.publish_to_many(now, at, publish, &checked, out), queues);
+            let served = self.publish_to_many(now, at, publish, &checked, out);
+            self.count_publish(at, record, served, queues);
+            return (served, queues);
         }
         let mut targets = core::mem::take(&mut self.shard.targets);
         targets.clear();
@@ -192,12 +207,16 @@ impl SessionSide<'_> {
             }
             Served::Now
         };
+        self.count_publish(at, record, served, queues);
         let connection = &mut self.connections[at.slot];
         let may_grow = connection.may_remember_routes();
-        if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
+        if cacheable
+            && let Some(record) = record
+            && let Some(channel) = connection.incarnation(at.channel.channel)
+        {
             let names = (publish.exchange, publish.routing_key);
             let routes = channel.routes.get_or_insert_default();
-            routes.learn(self.directory.version(), names, &targets, may_grow);
+            routes.learn(self.directory.version(), names, (record, &targets), may_grow);
             connection.account_channel(at.channel.channel);
         }
         self.shard.targets = targets;

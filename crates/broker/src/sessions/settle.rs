@@ -267,19 +267,16 @@ impl SessionSide<'_> {
         outcome: Outcome,
         out: &mut Outbox,
     ) {
-        if outcome == Outcome::Ack {
-            self.shard.counters.acknowledged += 1;
-        }
         let Unacked { queue, queue_slot, slot, sequence, home, .. } = *unacked;
         if home != self.shard.id {
             let mail = Mail::Settle { queue, slot, sequence, outcome };
             out.mail[home.index()].items.push(mail);
-            return self.credit_back(now, at, unacked, out);
+            return self.credit_back(now, at, unacked, outcome, out);
         }
         let delivery = (queue, queue_slot, slot, sequence);
         let home = self.home().settle_home(now, delivery, outcome, out);
         // Others that wait for credit come before the queue that made room for it delivers again.
-        self.credit_back(now, at, unacked, out);
+        self.credit_back(now, at, unacked, outcome, out);
         if let Some(home) = home {
             self.home().dispatch_ready(now, home, out);
         }

@@ -107,7 +107,7 @@ impl Topology {
             }
             let binding = if as_target == NONE { as_source } else { as_target };
             if binding == NONE {
-                self.free_exchange(place);
+                self.free_exchange(place, applied);
                 return true;
             }
             self.clear_binding(binding, applied);

@@ -116,7 +116,7 @@ impl Topology {
         // It goes now, for whatever reason, so it need not delete itself.
         left.retain(|&other| other != place);
         self.forget_exchange(place, applied);
-        self.free_exchange(place);
+        self.free_exchange(place, applied);
     }
 
     /// Nobody finds the exchange any more.
@@ -127,8 +127,9 @@ impl Topology {
     }
 
     /// Takes out an exchange that has no bindings any more and that nobody finds.
-    pub(super) fn free_exchange(&mut self, place: u32) {
+    pub(super) fn free_exchange(&mut self, place: u32, applied: &mut Applied) {
         self.set_policy_alternate(place, None);
+        applied.exchange_places_freed.push(place);
         let info = self.exchanges.free(place);
         self.count_exchange(&info, false);
     }

@@ -25,7 +25,7 @@ pub(crate) mod shovels;
 pub(crate) mod users;
 pub(crate) mod vhosts;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// A time in seconds since 1970 as `2026-01-31 10:00:00`.
 pub(crate) fn time_text(seconds: u64) -> String {
@@ -49,6 +49,20 @@ fn fields(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,
         other => unreachable!("{other} is no object"),
+    }
+}
+
+/// Adds values under their names, each with its `_details`; where there are none, it is not sampled.
+fn add_values(
+    fields: &mut Map<String, Value>,
+    names: &[&str],
+    values: &[u64],
+    details: impl IntoIterator<Item = Option<Value>>,
+) {
+    for ((name, value), details) in names.iter().zip(values).zip(details) {
+        let details = details.unwrap_or_else(|| json!({"rate": 0.0, "sampled": false}));
+        fields.insert((*name).to_owned(), json!(value));
+        fields.insert(format!("{name}_details"), details);
     }
 }
 

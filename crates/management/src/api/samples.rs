@@ -1,16 +1,17 @@
 //! Figures over time: rates from samples a second apart, and a history of samples five seconds apart.
 //!
 //! Nothing is sampled before somebody asks, nor when nobody has asked for a while: idle brokers and queues that nobody
-//! looks at cost nothing. Of connections only what somebody reads is sampled.
+//! looks at cost nothing. Of connections and channels only what somebody reads is sampled.
 
 use super::Running;
 use super::context::Context;
 use super::failure::Failure;
+use super::sums::{self, ExchangeName};
 use crate::snapshot::Snapshot;
-use lepus_base::{ConnectionId, QueueId};
+use lepus_base::{ConnectionId, QueueId, VhostId};
 use lepus_broker::counters::Counters;
-use lepus_broker::query::{PLACES_MAX, QueueFigures};
-use lepus_broker::{Answer, Octets, Query};
+use lepus_broker::query::{PLACES_MAX, QueueFigures, VhostFigures};
+use lepus_broker::{Answer, ExchangeCounts, MessageCounts, Octets, Query};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -26,9 +27,9 @@ const KEPT_MILLIS: u64 = 5_000;
 const KEPT_MAX: usize = 122;
 /// How long sampling goes on after the last request for figures.
 const USE_TIMEOUT: Duration = Duration::from_secs(600);
-/// The same for a queue, and for a connection.
+/// The same for a queue, a connection, a channel, an exchange, and a virtual host.
 const WATCHED_USE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Queues that are sampled at most, and connections.
+/// Queues that are sampled at most, and as many of each other kind.
 const WATCHED_MAX: usize = 1_000;
 /// The longest history that a request may ask for, in seconds.
 const AGE_MAX: u64 = 10 * 365 * 86_400;
@@ -108,6 +109,65 @@ pub(crate) fn of_queue(figures: &QueueFigures) -> [u64; OF_QUEUE.len()] {
 /// The values of a connection: bytes that came, bytes that were sent.
 pub(crate) const OF_CONNECTION: [&str; 2] = ["recv_oct", "send_oct"];
 
+/// The values of an exchange, all of them counters.
+pub(crate) const OF_EXCHANGE: [&str; 2] = ["publish_in", "publish_out"];
+
+/// The values of an exchange in the order of [`OF_EXCHANGE`].
+pub(crate) fn of_exchange(counts: &ExchangeCounts) -> [u64; OF_EXCHANGE.len()] {
+    [counts.published, counts.routed]
+}
+
+/// The values of a channel, all of them counters.
+pub(crate) const OF_CHANNEL: [&str; 12] = [
+    "publish",
+    "confirm",
+    "return_unroutable",
+    "drop_unroutable",
+    "get",
+    "get_no_ack",
+    "get_empty",
+    "deliver",
+    "deliver_no_ack",
+    "deliver_get",
+    "redeliver",
+    "ack",
+];
+
+/// The values of a channel in the order of [`OF_CHANNEL`].
+pub(crate) fn of_channel(counts: &MessageCounts) -> [u64; OF_CHANNEL.len()] {
+    [
+        counts.published,
+        counts.confirmed,
+        counts.returned,
+        counts.dropped,
+        counts.got_manual_ack,
+        counts.got_auto_ack,
+        counts.got_empty,
+        counts.delivered_manual_ack,
+        counts.delivered_auto_ack,
+        counts.handed_out(),
+        counts.redelivered,
+        counts.acknowledged,
+    ]
+}
+
+/// The values of a virtual host: those of its channels, of its connections, and [`LEVELS`].
+pub(crate) const OF_VHOST: usize = OF_CHANNEL.len() + OF_CONNECTION.len() + LEVELS.len();
+/// How many of them are counters.
+const OF_VHOST_COUNTED: usize = OF_CHANNEL.len() + OF_CONNECTION.len();
+
+/// The values of a virtual host in that order.
+pub(crate) fn of_vhost(figures: &VhostFigures) -> [u64; OF_VHOST] {
+    let mut values = [0; OF_VHOST];
+    let (messages, rest) = values.split_at_mut(OF_CHANNEL.len());
+    messages.copy_from_slice(&of_channel(&figures.counts));
+    let (ready, unacked) = (figures.ready, figures.unacked);
+    let octets = [figures.received_bytes, figures.sent_bytes];
+    rest[..OF_CONNECTION.len()].copy_from_slice(&octets);
+    rest[OF_CONNECTION.len()..].copy_from_slice(&[ready + unacked, ready, unacked]);
+    values
+}
+
 /// The values of the whole broker: [`MESSAGES`], [`CHURN`], [`LEVELS`].
 fn of_all(snapshot: &Snapshot) -> [u64; ALL] {
     let mut values = [0; ALL];
@@ -147,6 +207,16 @@ impl<const N: usize> Series<N> {
 
     fn is_empty(&self) -> bool {
         self.kept.is_empty()
+    }
+
+    /// Forgets everything where one of the first `counted` values is lower than it was: it is of another thing of the same
+    /// name.
+    fn forget_others(&mut self, values: &[u64; N], counted: usize) {
+        if let Some((_, last)) = &self.last[1]
+            && last.iter().zip(values).take(counted).any(|(last, value)| value < last)
+        {
+            *self = Series::default();
+        }
     }
 
     /// Adds what somebody has read anyway, unless the last sample is too young for a rate.
@@ -258,6 +328,50 @@ impl<const N: usize> Watched<N> {
         watched.used = now;
         Some(watched)
     }
+
+    /// What is told of things that are shown, of each by its samples; of one that has none yet what the caller knows is
+    /// the first. `None` where there is no room for it.
+    fn show<K: Eq + Hash, T>(
+        all: &mut HashMap<K, Watched<N>>,
+        counted: usize,
+        shown: impl Iterator<Item = (K, [u64; N])>,
+        mut tell: impl FnMut(Option<&Series<N>>) -> T,
+    ) -> Vec<T> {
+        let (now, millis) = (Instant::now(), now_millis());
+        shown
+            .map(|(id, values)| {
+                let watched = Watched::look_up(all, id, now);
+                tell(watched.map(|watched| {
+                    watched.series.forget_others(&values, counted);
+                    if watched.series.is_empty() {
+                        watched.series.add(millis, values);
+                    }
+                    &watched.series
+                }))
+            })
+            .collect()
+    }
+
+    /// Those that somebody still looks at.
+    fn in_use<K: Eq + Hash + Clone>(all: &mut HashMap<K, Watched<N>>) -> Vec<K> {
+        all.retain(|_, watched| watched.is_in_use());
+        all.keys().cloned().collect()
+    }
+
+    /// Adds a sample of each of them. What is gone meanwhile is not made anew.
+    fn add_all<K: Eq + Hash>(
+        all: &mut HashMap<K, Watched<N>>,
+        millis: u64,
+        counted: usize,
+        samples: impl IntoIterator<Item = (K, [u64; N])>,
+    ) {
+        for (id, values) in samples {
+            if let Some(watched) = all.get_mut(&id) {
+                watched.series.forget_others(&values, counted);
+                watched.series.add(millis, values);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -266,13 +380,23 @@ struct State {
     all: Series<ALL>,
     queues: HashMap<QueueId, Watched<{ OF_QUEUE.len() }>>,
     connections: HashMap<ConnectionId, Watched<{ OF_CONNECTION.len() }>>,
+    channels: HashMap<(ConnectionId, u16), Watched<{ OF_CHANNEL.len() }>>,
+    exchanges: HashMap<ExchangeName, Watched<{ OF_EXCHANGE.len() }>>,
+    vhosts: HashMap<VhostId, Watched<OF_VHOST>>,
 }
 
 impl State {
     /// Nothing was sampled yet.
     fn empty(used: Option<Instant>) -> State {
-        let (queues, connections) = (HashMap::new(), HashMap::new());
-        State { used, all: Series::default(), queues, connections }
+        State {
+            used,
+            all: Series::default(),
+            queues: HashMap::new(),
+            connections: HashMap::new(),
+            channels: HashMap::new(),
+            exchanges: HashMap::new(),
+            vhosts: HashMap::new(),
+        }
     }
 }
 
@@ -323,26 +447,34 @@ impl Samples {
         if let Ok(snapshot) = &snapshot {
             self.lock().all.add(now_millis(), of_all(snapshot));
         }
-        let ids: Vec<QueueId> = {
-            let mut state = self.lock();
-            state.queues.retain(|_, watched| watched.is_in_use());
-            state.connections.retain(|_, watched| watched.is_in_use());
-            state.queues.keys().copied().collect()
+        let (queues, exchanges, vhosts) = {
+            let State { queues, connections, channels, exchanges, vhosts, .. } = &mut *self.lock();
+            connections.retain(|_, watched| watched.is_in_use());
+            channels.retain(|_, watched| watched.is_in_use());
+            (Watched::in_use(queues), Watched::in_use(exchanges), Watched::in_use(vhosts))
         };
-        for ids in ids.chunks(PLACES_MAX) {
+        for ids in queues.chunks(PLACES_MAX) {
             let Ok(answers) = broker.ask_all(&Query::QueueFigures(ids.to_vec())) else { return };
-            let millis = now_millis();
-            let mut state = self.lock();
-            for answer in answers {
-                let Answer::QueueFigures(found) = answer else {
-                    unreachable!("a question for queues is answered with {answer:?}");
-                };
-                for figures in found {
-                    if let Some(watched) = state.queues.get_mut(&figures.id) {
-                        watched.series.add(millis, of_queue(&figures));
-                    }
-                }
-            }
+            let found = answers.into_iter().flat_map(|answer| match answer {
+                Answer::QueueFigures(found) => found,
+                other => unreachable!("a question for queues is answered with {other:?}"),
+            });
+            let samples = found.map(|figures| (figures.id, of_queue(&figures)));
+            // A queue that moves has another id there.
+            Watched::add_all(&mut self.lock().queues, now_millis(), 0, samples);
+        }
+        for names in exchanges.chunks(PLACES_MAX) {
+            let Ok(found) = sums::of_exchanges(broker, names) else { return };
+            // Those without messages are sampled, too: others of the same names may have had some.
+            let values = |name| found.get(name).map_or([0; OF_EXCHANGE.len()], of_exchange);
+            let samples = names.iter().map(|name| (name.clone(), values(name)));
+            let counted = OF_EXCHANGE.len();
+            Watched::add_all(&mut self.lock().exchanges, now_millis(), counted, samples);
+        }
+        for ids in vhosts.chunks(PLACES_MAX) {
+            let Ok(found) = sums::of_vhosts(broker, ids) else { return };
+            let samples = found.iter().map(|(id, figures)| (*id, of_vhost(figures)));
+            Watched::add_all(&mut self.lock().vhosts, now_millis(), OF_VHOST_COUNTED, samples);
         }
     }
 
@@ -382,6 +514,48 @@ impl Samples {
                     watched.series.add(millis, values);
                 }
                 tell(id, Some(&watched.series))
+            })
+            .collect()
+    }
+
+    /// What is told of exchanges that are shown, with what the caller knows of each. From now on they are sampled, as long
+    /// as there are few enough of them.
+    pub(crate) fn exchanges<T>(
+        &self,
+        shown: impl Iterator<Item = (ExchangeName, [u64; OF_EXCHANGE.len()])>,
+        tell: impl FnMut(Option<&Series<{ OF_EXCHANGE.len() }>>) -> T,
+    ) -> Vec<T> {
+        let state = &mut *self.note_use();
+        Watched::show(&mut state.exchanges, OF_EXCHANGE.len(), shown, tell)
+    }
+
+    /// The same for virtual hosts.
+    pub(crate) fn vhosts<T>(
+        &self,
+        shown: impl Iterator<Item = (VhostId, [u64; OF_VHOST])>,
+        tell: impl FnMut(Option<&Series<OF_VHOST>>) -> T,
+    ) -> Vec<T> {
+        let state = &mut *self.note_use();
+        Watched::show(&mut state.vhosts, OF_VHOST_COUNTED, shown, tell)
+    }
+
+    /// What is told of channels that are shown, as for connections.
+    pub(crate) fn channels<T>(
+        &self,
+        shown: impl Iterator<Item = ((ConnectionId, u16), [u64; OF_CHANNEL.len()])>,
+        mut tell: impl FnMut(Option<&Series<{ OF_CHANNEL.len() }>>) -> T,
+    ) -> Vec<T> {
+        let mut state = self.note_use();
+        let (now, millis) = (Instant::now(), now_millis());
+        shown
+            .map(|(id, values)| {
+                let watched = Watched::look_up(&mut state.channels, id, now);
+                tell(watched.map(|watched| {
+                    // The number may be another channel's now.
+                    watched.series.forget_others(&values, OF_CHANNEL.len());
+                    watched.series.add_reading(millis, values);
+                    &watched.series
+                }))
             })
             .collect()
     }
@@ -449,6 +623,17 @@ mod tests {
             series.add_reading(millis, [value]);
         }
         assert_eq!(series.rate(0), 150.0);
+    }
+
+    #[test]
+    fn what_counts_less_than_before_is_another_thing() {
+        let mut series = Series::<2>::default();
+        series.add(1_000, [50, 7]);
+        series.forget_others(&[60, 3], 1);
+        series.add(2_000, [60, 3]);
+        assert_eq!((series.rate(0), series.rate(1)), (10.0, -4.0));
+        series.forget_others(&[5, 3], 1);
+        assert!(series.is_empty());
     }
 
     #[test]

@@ -125,6 +125,13 @@ fn samples<F: FnMut(String) -> bool>(
                 page.pass_on(PART_BYTES);
             }
         }
+        Value::Published(value) => {
+            for (vhost, exchange, counts) in &rows.published {
+                let labels = [("vhost", &**vhost), ("exchange", &**exchange)];
+                page.text.sample(&name, &labels, value(counts));
+                page.pass_on(PART_BYTES);
+            }
+        }
         Value::Vhost => {
             for vhost in &rows.vhosts {
                 page.text.sample(&name, &[("vhost", vhost)], 1);

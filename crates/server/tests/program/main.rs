@@ -4,6 +4,7 @@ mod changing;
 mod check;
 mod cli;
 mod client;
+mod counts;
 mod damaged;
 mod firehose;
 mod gauge;

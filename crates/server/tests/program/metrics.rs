@@ -18,7 +18,8 @@ fn get(program: &Program, path: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-fn page(program: &Program, path: &str) -> String {
+/// What the metrics port answers to a path.
+pub fn page(program: &Program, path: &str) -> String {
     let (head, body) = get(program, path);
     assert!(head.starts_with("HTTP/1.0 200"), "{path}: {head}\n{body}");
     body

@@ -107,6 +107,7 @@ impl HomeSide<'_> {
         counters.received += row.count;
         counters.routed += row.count;
         counters.enqueued_local += row.count;
+        self.shard.exchanges.count(route.record(), row.count, row.count);
         if row.count > 0 {
             self.dispatch_ready(now, target.slot, out);
         }

@@ -95,9 +95,11 @@ impl SessionSide<'_> {
         }
         let connection = &mut self.connections[slot];
         connection.traffic.here += row.count;
+        connection.unsummed.counts().published += row.count;
         let Some(channel) = connection.channel_mut(number) else {
             invariant!("a channel stays while a row comes")
         };
+        channel.counts.published += row.count;
         channel.routes = Some(routes);
         channel.confirms = confirms;
         if channel.counted_bytes != counted_bytes {

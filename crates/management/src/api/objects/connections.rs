@@ -146,9 +146,7 @@ fn row(
         "timeout": row.heartbeat_seconds,
         "auth_mechanism": row.mechanism,
         "ssl": row.tls.is_some(),
-        "recv_oct": row.octets.received,
         "recv_cnt": row.octets.reads,
-        "send_oct": row.octets.sent,
         "send_cnt": row.octets.writes,
         "send_pend": 0,
         "garbage_collection": {},
@@ -156,10 +154,8 @@ fn row(
         "reductions_details": {"rate": 0.0},
         "lepus": {"shard": row.shard.0},
     }));
-    for (name, details) in OF_CONNECTION.iter().zip(details) {
-        let details = details.unwrap_or_else(|| json!({"rate": 0.0, "sampled": false}));
-        fields.insert(format!("{name}_details"), details);
-    }
+    let octets = [row.octets.received, row.octets.sent];
+    super::add_values(&mut fields, &OF_CONNECTION, &octets, details);
     if let Some(tls) = &row.tls {
         let (version, cipher) = tls.split_once(' ').unwrap_or((tls, ""));
         fields.insert("ssl_protocol".to_owned(), json!(version));

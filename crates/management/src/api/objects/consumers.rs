@@ -5,7 +5,7 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::connections::Connections;
 use lepus_base::{QueueId, ShardId};
-use lepus_broker::query::{ConsumerRow, Nested};
+use lepus_broker::query::{ChannelRow, ConsumerRow, Nested};
 use lepus_broker::{Answer, Query};
 use serde_json::{Value, json};
 
@@ -59,6 +59,23 @@ pub(crate) fn of_queue(
     }
     let connections = Connections::of(context, found.iter().map(|found| found.connection))?;
     Ok(found.iter().filter_map(|found| row(context, &connections, found)).collect())
+}
+
+/// The rows of a channel's consumers, by a look at those of all queues.
+pub(crate) fn of_channel(
+    context: &Context<'_>,
+    connections: &Connections,
+    channel: &ChannelRow,
+) -> Result<Vec<Value>, Failure> {
+    let mut rows = Vec::new();
+    for shard in 0..context.api.broker.shards() {
+        let found = ask(context, ShardId(shard), None)?;
+        let own = found.iter().filter(|found| {
+            (found.connection, found.channel) == (channel.connection, channel.number)
+        });
+        rows.extend(own.filter_map(|found| row(context, connections, found)));
+    }
+    Ok(rows)
 }
 
 fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {

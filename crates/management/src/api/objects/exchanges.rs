@@ -3,13 +3,14 @@
 use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
+use super::super::samples::{OF_EXCHANGE, Range, of_exchange};
+use super::super::sums::{self, ExchangeName};
 use crate::definitions::table_value;
-use lepus_base::VhostId;
 use lepus_broker::directory::{Directory, ExchangeInfo, Request};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-fn row(directory: &Directory, info: &ExchangeInfo) -> Value {
-    let mut row = json!({
+fn attributes(directory: &Directory, info: &ExchangeInfo) -> Map<String, Value> {
+    let mut row = super::fields(json!({
         "name": info.name,
         "vhost": directory.vhost_name(info.vhost),
         "type": info.kind_name(),
@@ -18,29 +19,61 @@ fn row(directory: &Directory, info: &ExchangeInfo) -> Value {
         "internal": info.internal,
         "arguments": table_value(info.arguments.as_ref()),
         "user_who_performed_action": "rmq-internal",
-    });
+    }));
     if let Some(name) = directory.policy_of_exchange(info).policy_name() {
-        row["policy"] = json!(name);
+        row.insert("policy".to_owned(), json!(name));
     }
     row
 }
 
+/// Rows of exchanges with what was published to them; of those that are gone none.
+fn rows(
+    context: &Context<'_>,
+    items: &[ExchangeName],
+    is_single: bool,
+) -> Result<Vec<Value>, Failure> {
+    let mut found: Vec<(&ExchangeName, Map<String, Value>)> = {
+        let directory = context.directory();
+        let attributes = |item| {
+            let (vhost, name): &ExchangeName = item;
+            let info = directory.exchange(*vhost, name)?;
+            Some((item, attributes(&directory, info)))
+        };
+        items.iter().filter_map(attributes).collect()
+    };
+    if !context.query.is_true("disable_stats") {
+        let broker = &*context.api.broker;
+        let sums = sums::of_exchanges(broker, items).map_err(Failure::unavailable)?;
+        let range = Range::read(context, "msg_rates")?;
+        let values = |item| sums.get(item).map_or([0; OF_EXCHANGE.len()], of_exchange);
+        // Of those that nobody ever published to there is nothing to be sampled.
+        let told = found.iter_mut().filter(|(item, _)| is_single || sums.contains_key(*item));
+        let told: Vec<_> = told.collect();
+        let shown = told.iter().map(|(item, _)| ((*item).clone(), values(item)));
+        let details = context.api.samples.exchanges(shown, |series| {
+            std::array::from_fn(|place| series.map(|series| series.details(place, range)))
+        });
+        for ((item, row), details) in told.into_iter().zip(details) {
+            let details: [Option<Value>; OF_EXCHANGE.len()] = details;
+            let mut stats = Map::new();
+            super::add_values(&mut stats, &OF_EXCHANGE, &values(item), details);
+            row.insert("message_stats".to_owned(), Value::Object(stats));
+        }
+    }
+    Ok(found.into_iter().map(|(_, row)| Value::Object(row)).collect())
+}
+
 fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
-    let items: Vec<(String, VhostId)> = {
+    let items: Vec<ExchangeName> = {
         let directory = context.directory();
         let mut items = Vec::new();
         for vhost in context.vhosts(&directory, vhost)? {
             let all = directory.exchanges(Some(vhost.id));
-            items.extend(all.map(|info| (info.name.to_string(), vhost.id)));
+            items.extend(all.map(|info| (vhost.id, info.name.clone())));
         }
         items
     };
-    let rows = |items: &[(String, VhostId)]| {
-        let directory = context.directory();
-        let found = items.iter().filter_map(|(name, vhost)| directory.exchange(*vhost, name));
-        Ok(found.map(|info| row(&directory, info)).collect())
-    };
-    context.list(items, |(name, _)| name, rows)
+    context.list(items, |(_, name)| name, |items| rows(context, items, false))
 }
 
 /// `GET /exchanges`
@@ -55,11 +88,9 @@ pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
 
 /// `GET /exchanges/{v}/{x}`
 pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
-    let directory = context.directory();
-    let vhost = context.vhost(&directory, context.name(0))?;
-    let info =
-        directory.exchange(vhost, context.exchange_name(1)).ok_or_else(Failure::not_found)?;
-    let mut row = row(&directory, info);
+    let vhost = context.vhost(&context.directory(), context.name(0))?;
+    let mut rows = rows(context, &[(vhost, context.exchange_name(1).into())], true)?;
+    let mut row = rows.pop().ok_or_else(Failure::not_found)?;
     for list in ["incoming", "outgoing"] {
         row[list] = Value::Array(Vec::new());
     }

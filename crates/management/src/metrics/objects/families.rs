@@ -3,6 +3,7 @@
 use super::rows::{ConnectionLine, ExchangeLine};
 use crate::exposition::Kind;
 use crate::snapshot::Snapshot;
+use lepus_broker::ExchangeCounts;
 use lepus_broker::query::{ChannelRow, QueueFigures};
 
 /// What has a value, and how it is found.
@@ -13,6 +14,8 @@ pub(super) enum Value {
     Connection(fn(&ConnectionLine) -> u64),
     Channel(fn(&ChannelRow) -> u64),
     Exchange(fn(&ExchangeLine) -> u64),
+    /// Of exchanges to which something was published.
+    Published(fn(&ExchangeCounts) -> u64),
     /// A virtual host that there is runs.
     Vhost,
 }
@@ -57,6 +60,10 @@ const LOGINS: &str = "auth_attempt_metrics";
 const CONNECTION: &str = "connection_metrics";
 const OCTETS: &str = "connection_coarse_metrics";
 const CHANNEL: &str = "channel_metrics";
+/// What a channel published, and what it was handed: RabbitMQ has them by exchange and queue, too.
+pub(super) const PUBLISHING: &str = "channel_exchange_metrics";
+pub(super) const CONSUMING: &str = "channel_queue_metrics";
+const EXCHANGE: &str = "exchange_metrics";
 
 /// All of them. Groups of RabbitMQ's that are not here are empty.
 #[rustfmt::skip]
@@ -113,6 +120,21 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge(CHANNEL, "channel_acks_uncommitted", "Acknowledgements that an open transaction holds.", Value::Channel(|row| row.acks_uncommitted as u64)),
     gauge(CHANNEL, "consumer_prefetch", "The limit of unacknowledged messages of each new consumer.", Value::Channel(|row| u64::from(row.prefetch))),
     gauge(CHANNEL, "channel_prefetch", "The limit for all consumers of a channel together.", Value::Channel(|row| u64::from(row.global_prefetch))),
+    counter(PUBLISHING, "channel_messages_published_total", "Messages published on a channel.", Value::Channel(|row| row.counts.published)),
+    counter(PUBLISHING, "channel_messages_confirmed_total", "Messages confirmed on a channel.", Value::Channel(|row| row.counts.confirmed)),
+    counter(PUBLISHING, "channel_messages_unroutable_returned_total", "Messages without a queue that were returned.", Value::Channel(|row| row.counts.returned)),
+    counter(PUBLISHING, "channel_messages_unroutable_dropped_total", "Messages without a queue that were dropped.", Value::Channel(|row| row.counts.dropped)),
+    counter(CONSUMING, "channel_get_ack_total", "Messages fetched by basic.get, to be acknowledged.", Value::Channel(|row| row.counts.got_manual_ack)),
+    counter(CONSUMING, "channel_get_total", "Messages fetched by basic.get, not to be acknowledged.", Value::Channel(|row| row.counts.got_auto_ack)),
+    counter(CONSUMING, "channel_get_empty_total", "basic.get that found no message.", Value::Channel(|row| row.counts.got_empty)),
+    counter(CONSUMING, "channel_messages_delivered_ack_total", "Messages delivered to consumers that acknowledge.", Value::Channel(|row| row.counts.delivered_manual_ack)),
+    counter(CONSUMING, "channel_messages_delivered_total", "Messages delivered to consumers that do not acknowledge.", Value::Channel(|row| row.counts.delivered_auto_ack)),
+    counter(CONSUMING, "channel_messages_redelivered_total", "Messages delivered again.", Value::Channel(|row| row.counts.redelivered)),
+    counter(CONSUMING, "channel_messages_acked_total", "Messages acknowledged.", Value::Channel(|row| row.counts.acknowledged)),
+    counter(EXCHANGE, "exchange_messages_published_total", "Messages published to an exchange.", Value::Published(|counts| counts.published)),
+    counter(EXCHANGE, "exchange_messages_unroutable_returned_total", "Messages of an exchange without a queue that were returned.", Value::Published(|counts| counts.returned)),
+    counter(EXCHANGE, "exchange_messages_unroutable_dropped_total", "Messages of an exchange without a queue that were dropped.", Value::Published(|counts| counts.dropped)),
+    counter(EXCHANGE, "lepus_exchange_messages_routed_total", "Queues that the messages published to an exchange reached.", Value::Published(|counts| counts.routed)),
     gauge("vhost_status", "vhost_status", "1 for a virtual host that runs.", Value::Vhost),
     gauge("exchange_bindings", "exchange_bindings", "Bindings of an exchange as a source.", Value::Exchange(|row| row.bindings)),
     gauge("exchange_names", "exchange_name", "The exchanges that there are.", Value::Exchange(|_| 1)),

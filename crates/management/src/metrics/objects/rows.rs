@@ -2,11 +2,12 @@
 
 use super::families::{FAMILIES, Value};
 use super::{Objects, Wish};
+use crate::api::exchange_counts;
 use crate::snapshot::Snapshot;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 use lepus_broker::directory::Directory;
 use lepus_broker::query::{ChannelRow, Nested, PLACES_MAX, Page, QueueFigures};
-use lepus_broker::{Answer, Octets, Query};
+use lepus_broker::{Answer, ExchangeCounts, Octets, Query};
 use std::collections::{BTreeMap, HashMap};
 
 /// Rows of one kind that are held at most; those beyond are counted.
@@ -39,6 +40,8 @@ pub struct Rows {
     pub(super) connections: Vec<ConnectionLine>,
     pub(super) channels: Vec<ChannelRow>,
     pub(super) exchanges: Vec<ExchangeLine>,
+    /// Virtual hosts and names of exchanges to which something was published.
+    pub(super) published: Vec<(Box<str>, Box<str>, ExchangeCounts)>,
     pub(super) vhosts: Vec<Box<str>>,
     /// Things for which there was no room.
     pub(super) left_out: u64,
@@ -82,7 +85,11 @@ impl Objects {
             self.channels(&mut rows)?;
         }
         let wants_exchanges = wants(|value| matches!(value, Value::Exchange(_)));
+        let wants_published = wants(|value| matches!(value, Value::Published(_)));
         for (id, name) in self.vhosts(wish) {
+            if wants_published {
+                self.published(id, &name, &mut rows)?;
+            }
             if wants_exchanges {
                 exchanges(&self.mirror.directory(), id, &name, &mut rows);
             }
@@ -162,6 +169,21 @@ impl Objects {
         }
         rows.channels.sort_unstable_by_key(|row| (row.connection, row.number));
         rows.channels.dedup_by_key(|row| (row.connection, row.number));
+        Ok(())
+    }
+}
+
+impl Objects {
+    /// What was published to the exchanges of a virtual host.
+    fn published(&self, vhost: VhostId, of: &str, rows: &mut Rows) -> Result<(), String> {
+        let names: Vec<(VhostId, Box<str>)> = {
+            let directory = self.mirror.directory();
+            directory.exchanges(Some(vhost)).map(|info| (vhost, info.name.clone())).collect()
+        };
+        let mut found: Vec<_> = exchange_counts(&*self.broker, &names)?.into_iter().collect();
+        found.sort_unstable_by(|((_, one), _), ((_, two), _)| one.cmp(two));
+        let lines = found.into_iter().map(|((_, name), counts)| (of.into(), name, counts));
+        Rows::take(&mut rows.published, &mut rows.left_out, lines);
         Ok(())
     }
 }

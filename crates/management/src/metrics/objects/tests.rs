@@ -1,9 +1,9 @@
 use super::rows::{ConnectionLine, ExchangeLine};
 use super::*;
 use lepus_base::{ConnectionId, HashState};
-use lepus_broker::Octets;
 use lepus_broker::directory::Directory;
 use lepus_broker::query::ChannelRow;
+use lepus_broker::{ExchangeCounts, MessageCounts, Octets};
 
 fn mirror() -> Mirror {
     Mirror::start(Directory::new(HashState::new(1), 1)).unwrap()
@@ -22,6 +22,7 @@ fn channel(connection: ConnectionId, number: u16) -> ChannelRow {
         acks_uncommitted: 0,
         confirms: false,
         transactional: false,
+        counts: MessageCounts { published: 8, acknowledged: 2, ..MessageCounts::default() },
     }
 }
 
@@ -41,6 +42,11 @@ fn rows() -> Rows {
             kind: "topic",
             bindings: 4,
         }],
+        published: vec![(
+            "/".into(),
+            "x".into(),
+            ExchangeCounts { published: 5, routed: 9, returned: 2, dropped: 1 },
+        )],
         vhosts: vec!["/".into(), "two".into()],
         ..Rows::default()
     }
@@ -93,9 +99,27 @@ fn channels_and_virtual_hosts_are_told_under_their_names() {
 }
 
 #[test]
+fn what_channels_and_exchanges_counted_is_told() {
+    let page = told(
+        "family=channel_exchange_metrics&family=channel_queue_metrics&family=exchange_metrics",
+        &rows(),
+    );
+    for line in [
+        "rabbitmq_detailed_channel_messages_published_total{channel=\"[::1]:1 -> [::1]:5672 (7)\"} 8",
+        "rabbitmq_detailed_channel_messages_acked_total{channel=\"[::1]:1 -> [::1]:5672 (7)\"} 2",
+        "rabbitmq_detailed_exchange_messages_published_total{vhost=\"/\",exchange=\"x\"} 5",
+        "rabbitmq_detailed_exchange_messages_unroutable_returned_total{vhost=\"/\",exchange=\"x\"} 2",
+        "rabbitmq_detailed_exchange_messages_unroutable_dropped_total{vhost=\"/\",exchange=\"x\"} 1",
+        "lepus_exchange_messages_routed_total{vhost=\"/\",exchange=\"x\"} 9",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} in {page}");
+    }
+}
+
+#[test]
 fn groups_that_nobody_knows_and_those_without_a_meaning_are_empty() {
     assert_eq!(
-        told("family=nonsense&family=ra_metrics&family=channel_exchange_metrics", &rows()),
+        told("family=nonsense&family=ra_metrics&family=channel_process_metrics", &rows()),
         ""
     );
     assert_eq!(told("", &rows()), "");

@@ -1,6 +1,6 @@
 //! What somebody wants to be told one by one.
 
-use super::families::{Family, Value};
+use super::families::{CONSUMING, Family, PUBLISHING, Value};
 use crate::api::Parameters;
 
 /// A page that is wished for.
@@ -33,6 +33,8 @@ impl Wish {
             // The node's own are told as on the page of totals.
             Wish::PerObject => match family.value {
                 Value::Node(_) | Value::Exchange(_) | Value::Vhost => false,
+                // Totals over all channels have the same names.
+                _ if [PUBLISHING, CONSUMING].contains(&family.group) => false,
                 _ => family.group != "queue_consumer_count",
             },
             // It is a part of the other.
