@@ -414,8 +414,7 @@ impl Samples {
     /// # Errors
     /// When the system has no thread.
     pub(crate) fn start(broker: Arc<dyn Running>) -> io::Result<Arc<Samples>> {
-        let state = Mutex::new(State::empty(None));
-        let samples = Arc::new(Samples { state, was_used: Condvar::new() });
+        let samples = Arc::new(Samples::idle());
         let own = Arc::clone(&samples);
         std::thread::Builder::new().name("samples".to_owned()).spawn(move || {
             let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
@@ -427,6 +426,11 @@ impl Samples {
             }
         })?;
         Ok(samples)
+    }
+
+    /// Nobody asks yet.
+    fn idle() -> Samples {
+        Samples { state: Mutex::new(State::empty(None)), was_used: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -601,6 +605,115 @@ pub(crate) fn now_millis() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Audited, Done, Listener, Service};
+    use crate::snapshot::Node;
+    use lepus_base::ShardId;
+    use lepus_broker::directory::Request;
+    use lepus_broker::query::ExchangeFigures;
+    use lepus_broker::refusal::Refusal;
+    use std::net::SocketAddr;
+    use std::os::unix::net::UnixStream;
+
+    /// A broker with one busy exchange that notes how many exchanges it was asked for.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<usize>>);
+
+    impl Running for Asked {
+        fn ask_all(&self, query: &Query) -> Result<Vec<Answer>, String> {
+            let Query::ExchangeFigures(names) = query else { unreachable!("{query:?}") };
+            self.0.lock().unwrap().push(names.len());
+            let busy = names.iter().filter(|(_, name)| &**name == "busy");
+            let counts = ExchangeCounts { published: 3, routed: 6, ..ExchangeCounts::default() };
+            let figures = |(vhost, name): &ExchangeName| ExchangeFigures {
+                vhost: *vhost,
+                name: name.clone(),
+                counts,
+            };
+            Ok(vec![Answer::ExchangeFigures(busy.map(figures).collect())])
+        }
+
+        fn snapshot(&self) -> Result<Snapshot, String> {
+            Err("nobody asks for it".to_owned())
+        }
+
+        fn shards(&self) -> u16 {
+            1
+        }
+
+        fn ask(&self, _: ShardId, query: Query) -> Result<Answer, String> {
+            unreachable!("{query:?}")
+        }
+
+        fn change_all(&self, _: Vec<Request>) -> Result<Vec<Result<(), Refusal>>, String> {
+            unreachable!()
+        }
+
+        fn node(&self) -> &Node {
+            unreachable!()
+        }
+
+        fn data_dir(&self) -> String {
+            unreachable!()
+        }
+
+        fn connections_max(&self) -> u64 {
+            unreachable!()
+        }
+
+        fn service(&self) -> Service {
+            unreachable!()
+        }
+
+        fn set_service(&self, _: Service) {}
+
+        fn stop(&self) {}
+
+        fn user_in(&self, _: &str) -> Result<String, String> {
+            unreachable!()
+        }
+
+        fn connect(&self, _: &str, _: SocketAddr) -> io::Result<UnixStream> {
+            unreachable!()
+        }
+
+        fn random(&self) -> Result<[u8; 16], String> {
+            unreachable!()
+        }
+
+        fn listeners(&self) -> Vec<Listener> {
+            unreachable!()
+        }
+
+        fn note(&self, _: &Done<'_>) {}
+
+        fn audited(&self) -> Vec<Audited> {
+            unreachable!()
+        }
+
+        fn certificate_ends(&self) -> Option<i64> {
+            unreachable!()
+        }
+
+        fn settings(&self) -> Vec<(String, String)> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn a_sample_asks_for_the_exchanges_that_somebody_looks_at_and_no_others() {
+        let (samples, broker) = (Samples::idle(), Asked::default());
+        samples.sample(&broker);
+        assert_eq!(*broker.0.lock().unwrap(), [0; 0]);
+        let name = (VhostId(1), Box::from("busy"));
+        let shown = [(name.clone(), [1, 2])];
+        samples.exchanges(shown.into_iter(), |series| assert_eq!(series.unwrap().rate(0), 0.0));
+        samples.sample(&broker);
+        assert_eq!(*broker.0.lock().unwrap(), [1]);
+        samples.exchanges([(name, [3, 6])].into_iter(), |series| {
+            let series = series.unwrap();
+            assert!(series.rate(0) > 0.0 && series.rate(1) > series.rate(0));
+        });
+    }
 
     #[test]
     fn a_rate_is_that_of_the_last_two_samples() {
