@@ -468,7 +468,7 @@ pub(crate) fn now_millis() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Audited, Done, Listener, Service};
+    use crate::api::{Amount, Audited, Change, Done, Listener, Service};
     use crate::snapshot::Node;
     use lepus_base::ShardId;
     use lepus_broker::ExchangeCounts;
@@ -528,7 +528,25 @@ mod tests {
             unreachable!()
         }
 
-        fn set_service(&self, _: Service) {}
+        fn set_service(&self, _: Service) -> Result<(), String> {
+            unreachable!()
+        }
+
+        fn change(&self, _: Change) -> Result<(), String> {
+            unreachable!()
+        }
+
+        fn memory_budget(&self) -> Amount {
+            unreachable!()
+        }
+
+        fn log_lines(&self, _: u64, _: usize) -> (Vec<String>, u64) {
+            unreachable!()
+        }
+
+        fn audit_left_out(&self) -> u64 {
+            unreachable!()
+        }
 
         fn stop(&self) {}
 
