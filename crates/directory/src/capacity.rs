@@ -178,6 +178,11 @@ impl Budget {
         {
             let (of_exchange, of_vhost) = topology.filters_of(binding.vhost, &binding.source);
             let limit = self.capacity.exchange_filters_max;
+            if limit == 0 {
+                return refuse(format!(
+                    "cannot {what}: filters are switched off here; limits.exchange_filters_max says how many there may be"
+                ));
+            }
             if of_exchange as u64 >= limit {
                 return refuse(format!("cannot {what}: {limit} of its bindings have a filter"));
             }

@@ -257,10 +257,10 @@ settings! {
         "Bindings of the whole broker; each takes about 100 bytes of memory per shard, and what its arguments and a long routing key take. A tenth is kept as that of the queues is.";
     "limits.binding_arguments_max" binding_arguments_max: u64 = Kind::Count { min: 1, max: 65_535 }, "256";
         "Arguments of one binding, each of which a headers exchange compares; with more it is refused with 406.";
-    "limits.exchange_filters_max" exchange_filters_max: u64 = Kind::Count { min: 0, max: 1_000_000 }, "10000";
-        "Bindings of one exchange that may have a filter (x-filter); with one more it is refused with 406. All of an exchange's filters are asked together, for each message that comes to a binding with one. 0 refuses filters on bindings.";
+    "limits.exchange_filters_max" exchange_filters_max: u64 = Kind::Count { min: 0, max: 1_000_000 }, "0";
+        "Bindings of one exchange that may have a filter (x-filter); with one more it is refused with 406. All of an exchange's filters are asked together, for each message that comes to a binding with one. 0 refuses filters on bindings: so it is as long as what a filter may cost is not bounded against those who mean harm. Set it where everybody who may bind is trusted.";
     "limits.vhost_filters_max" vhost_filters_max: u64 = Kind::Count { min: 0, max: 100_000_000 }, "100000";
-        "The same for all exchanges of a virtual host together. A filter takes about 256 bytes of memory per shard, and three times what its text takes.";
+        "The same for all exchanges of a virtual host together. A filter takes about 256 bytes of memory per shard and three times what its text takes; one with an OR of long INs up to some hundred KiB.";
     "limits.arguments_bytes_max" arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 27, zero_is_unlimited: false }, "16KiB";
         "Bytes that the arguments of one queue, exchange or binding may take as they are sent; with more it is refused with 406.";
     "limits.vhost_arguments_bytes_max" vhost_arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 40, zero_is_unlimited: false }, "256MiB";
@@ -272,7 +272,7 @@ settings! {
     "limits.copy_keys_max" copy_keys_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "1000";
         "Different routing keys that a message may have in its headers CC and BCC; one with more closes the channel with 406. A topic exchange compares its patterns with each of them.";
     "limits.routing_steps_max" routing_steps_max: u64 = Kind::Count { min: 10_000, max: 1_000_000_000 }, "2000000";
-        "Steps that routing one message may take; one that takes more reaches no queue and closes the channel with 406. A step is some nanoseconds: there is one for each binding that fits, about fifty for each exchange, header or routing key, four for each word of a pattern that is looked at; filters of bindings count with what they may take at most, a REGEXP with 54 for each byte that it looks at and each KiB that it is compiled to. The shard serves nobody else meanwhile. Trees of exchanges that people make have some dozens of them and take thousands of steps.";
+        "Steps that routing one message may take; one that takes more reaches no queue and closes the channel with 406. A step is some nanoseconds: there is one for each binding that fits, about fifty for each exchange, header or routing key, four for each word of a pattern that is looked at; filters of bindings count with what asking them takes, a REGEXP with 54 for each byte that it looks at and each KiB that it is compiled to. The shard serves nobody else meanwhile. Trees of exchanges that people make have some dozens of them and take thousands of steps.";
     "limits.transaction_bytes_max" transaction_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
         "Bytes that one channel's open transaction may hold; a larger one closes the channel with 406.";
     "limits.unread_bytes_max" unread_bytes_max: u64 = Kind::Bytes { min: 65_536, max: 1 << 32, zero_is_unlimited: false }, "16MiB";
