@@ -874,7 +874,10 @@ fn drain(
             world.advance(ROOM_MILLIS);
         }
     };
-    for (place, queue) in plan.queues.iter().enumerate() {
+    // Dead letters may wait for room in a log that other queues fill: those are drained first.
+    let all = || plan.queues.iter().enumerate();
+    let (dead, others): (Vec<_>, Vec<_>) = all().partition(|(_, queue)| queue.kind == Kind::Dead);
+    for (place, queue) in others.into_iter().chain(dead) {
         make_room();
         let shard = rng.below(u64::from(world.shards())) as u16;
         let channel = world.channel(shard);
