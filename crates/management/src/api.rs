@@ -26,6 +26,7 @@ mod shovel;
 mod sums;
 mod table;
 
+pub use access::network;
 pub use change::{Amount, Change};
 pub use failure::Failure;
 pub use mirror::Mirror;

@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use lepus_base::VhostId;
 use lepus_broker::directory::{Accounts, LoginFailure, PasswordHash};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -105,11 +106,27 @@ impl Login {
     }
 }
 
-/// Logins that failed, so that guessing is slow and who guesses does not slow others down.
-#[derive(Debug, Default)]
-pub(crate) struct Throttle(Mutex<BTreeMap<IpAddr, Failures>>);
+/// The address under which somebody is counted: who has one of version 6 has 2^64 of them.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
 
-/// Of one address.
+/// Logins that failed, by [`network`], so that guessing is slow and who guesses does not slow others down; and those that
+/// were right, which are compared however many others failed.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    failures: Mutex<BTreeMap<IpAddr, Failures>>,
+    /// When logins were right last, by their [`Throttle::mark`].
+    right: Mutex<BTreeMap<u64, Instant>>,
+    /// With a key that nobody else knows.
+    marks: RandomState,
+}
+
+/// Of one network.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     /// Failures that may follow at once.
@@ -118,38 +135,83 @@ struct Failures {
     at: Instant,
 }
 
-/// Failures of an address that may come at once.
+/// Failures of a network that may come at once.
 const FREE: u32 = 10;
 /// How soon one more may follow then.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Addresses that are remembered.
-const ADDRESSES_MAX: usize = 10_000;
+/// Networks that are remembered.
+const NETWORKS_MAX: usize = 10_000;
+/// Right logins that are remembered, and for how long.
+const RIGHT_MAX: usize = 10_000;
+const RIGHT_FOR: Duration = Duration::from_hours(1);
+
+/// Makes room for one more: what is no longer `needed` goes first, and else what is the oldest.
+fn make_room<K: Ord + Copy, V>(
+    known: &mut BTreeMap<K, V>,
+    most: usize,
+    at: impl Fn(&V) -> Instant,
+    is_needed: impl Fn(&V) -> bool,
+) {
+    if known.len() < most {
+        return;
+    }
+    known.retain(|_, value| is_needed(value));
+    if known.len() >= most {
+        let oldest = known.iter().min_by_key(|(_, value)| at(value)).map(|(key, _)| *key);
+        if let Some(oldest) = oldest {
+            known.remove(&oldest);
+        }
+    }
+}
 
 impl Throttle {
-    /// Whether so many logins from there failed that the next ones are not looked at, and for how many seconds.
-    fn is_closed_to(&self, address: IpAddr, now: Instant) -> Option<u64> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let failures = known.get(&address)?;
+    /// Whether so many logins from a network failed that the next ones are not looked at, and for how many seconds.
+    fn is_closed_to(&self, network: IpAddr, now: Instant) -> Option<u64> {
+        let known = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = known.get(&network)?;
         let regained = now.duration_since(failures.at).as_secs() / INTERVAL.as_secs();
         (failures.left == 0 && regained == 0).then_some(INTERVAL.as_secs())
     }
 
     /// One more login from there failed.
-    fn count(&self, address: IpAddr, now: Instant) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= ADDRESSES_MAX && !known.contains_key(&address) {
+    fn count(&self, network: IpAddr, now: Instant) {
+        let mut known = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains_key(&network) {
             // Who has been quiet for long enough to have all back is forgotten first.
             let all_back = INTERVAL * FREE;
-            known.retain(|_, failures| now.duration_since(failures.at) < all_back);
-            if known.len() >= ADDRESSES_MAX {
-                known.pop_first();
-            }
+            let is_needed = |one: &Failures| now.duration_since(one.at) < all_back;
+            make_room(&mut known, NETWORKS_MAX, |one| one.at, is_needed);
         }
-        let failures = known.entry(address).or_insert(Failures { left: FREE, at: now });
+        let failures = known.entry(network).or_insert(Failures { left: FREE, at: now });
         let regained = now.duration_since(failures.at).as_secs() / INTERVAL.as_secs();
         let regained = u32::try_from(regained).unwrap_or(FREE);
         failures.left = failures.left.saturating_add(regained).min(FREE).saturating_sub(1);
         failures.at = now;
+    }
+
+    /// Stands for a login of a network: who guesses a password has another one.
+    fn mark(&self, network: IpAddr, user: &str, password: &str) -> u64 {
+        self.marks.hash_one((network, user, password))
+    }
+
+    /// Whether a login was right there within [`RIGHT_FOR`].
+    fn was_right(&self, mark: u64, now: Instant) -> bool {
+        let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        right.get(&mark).is_some_and(|at| now.duration_since(*at) < RIGHT_FOR)
+    }
+
+    /// A login was compared, and is right or not.
+    fn note(&self, mark: u64, is_right: bool, now: Instant) {
+        let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_right {
+            right.remove(&mark);
+            return;
+        }
+        if !right.contains_key(&mark) {
+            let is_needed = |at: &Instant| now.duration_since(*at) < RIGHT_FOR;
+            make_room(&mut right, RIGHT_MAX, |at| *at, is_needed);
+        }
+        right.insert(mark, now);
     }
 }
 
@@ -213,8 +275,12 @@ impl Gate<'_> {
         client: &Client,
         credentials: Option<(String, String)>,
     ) -> Result<Login, Failure> {
-        let address = client.peer.ip().to_canonical();
-        if let Some(seconds) = self.throttle.is_closed_to(address, self.now) {
+        let network = network(client.peer.ip());
+        let mark = credentials
+            .as_ref()
+            .map(|(user, password)| self.throttle.mark(network, user, password));
+        let was_right = mark.is_some_and(|mark| self.throttle.was_right(mark, self.now));
+        if !was_right && let Some(seconds) = self.throttle.is_closed_to(network, self.now) {
             let mut failure = Failure::new(429, "too_many_requests", "too many failed logins");
             failure.headers.push(("retry-after", seconds.to_string()));
             return Err(failure);
@@ -224,14 +290,18 @@ impl Gate<'_> {
             let outcome = self.accounts.authenticate(&user, password.as_bytes(), is_local);
             (user, outcome)
         });
+        if let Some(mark) = mark {
+            let is_right = matches!(outcome, Some((_, Ok(()))));
+            self.throttle.note(mark, is_right, self.now);
+        }
         match outcome {
             Some((user, Ok(()))) => Ok(self.login_of(user, client.peer, None)),
             Some((_, Err(LoginFailure::NotLoopback))) => {
-                self.throttle.count(address, self.now);
+                self.throttle.count(network, self.now);
                 Err(Failure::not_authorised("User can only log in via localhost"))
             }
             _ => {
-                self.throttle.count(address, self.now);
+                self.throttle.count(network, self.now);
                 Err(wrong())
             }
         }
@@ -315,13 +385,49 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_bounded() {
+    fn networks_are_bounded_and_who_fails_now_is_remembered() {
         let throttle = Throttle::default();
-        let now = Instant::now();
-        for number in 0..ADDRESSES_MAX as u32 + 10 {
-            throttle.count(IpAddr::from(number.to_be_bytes()), now);
+        let begin = Instant::now();
+        let guesser = IpAddr::from([0, 0, 0, 1]);
+        for number in 0..NETWORKS_MAX as u32 + 10 {
+            throttle.count(IpAddr::from((number + 1_000).to_be_bytes()), begin);
+            // Its address is the smallest.
+            throttle.count(guesser, begin + Duration::from_millis(1));
         }
-        assert_eq!(throttle.0.lock().unwrap().len(), ADDRESSES_MAX);
+        assert_eq!(throttle.failures.lock().unwrap().len(), NETWORKS_MAX);
+        assert_eq!(throttle.is_closed_to(guesser, begin + Duration::from_millis(1)), Some(1));
+    }
+
+    #[test]
+    fn addresses_of_version_6_count_together_by_their_first_half() {
+        let network = |text: &str| network(text.parse().unwrap());
+        assert_eq!(network("2001:db8:0:1::1"), network("2001:db8:0:1:ffff::2"));
+        assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+        assert_ne!(network("::ffff:10.0.0.1"), network("::ffff:10.0.0.2"));
+    }
+
+    #[test]
+    fn a_right_login_is_remembered_for_an_hour() {
+        let throttle = Throttle::default();
+        let (here, now) = (IpAddr::from([10, 0, 0, 1]), Instant::now());
+        let mark = throttle.mark(here, "ann", "a");
+        assert!(!throttle.was_right(mark, now));
+        throttle.note(mark, true, now);
+        assert!(throttle.was_right(mark, now + RIGHT_FOR - Duration::from_secs(1)));
+        assert!(!throttle.was_right(mark, now + RIGHT_FOR));
+        let elsewhere = IpAddr::from([10, 0, 0, 2]);
+        for (place, user, password) in
+            [(here, "ann", "b"), (here, "bob", "a"), (elsewhere, "ann", "a")]
+        {
+            assert!(!throttle.was_right(throttle.mark(place, user, password), now));
+        }
+        throttle.note(mark, false, now);
+        assert!(!throttle.was_right(mark, now));
+        for number in 0..RIGHT_MAX as u64 + 10 {
+            throttle.note(number, true, now);
+        }
+        assert_eq!(throttle.right.lock().unwrap().len(), RIGHT_MAX);
     }
 
     #[test]

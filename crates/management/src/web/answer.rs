@@ -4,7 +4,7 @@
 //! what the API takes of memory does not grow with the number of those who ask for everything.
 
 use super::{TURN_TIMEOUT, busy};
-use crate::api::{Failure, Output, Reply};
+use crate::api::{Failure, Output, Reply, network};
 use crate::gzip::{self, Gzip};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -38,7 +38,7 @@ const PIECES_MAX: usize = 1;
 pub(super) struct LongAnswers {
     places: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
-    /// The places of each address that has one or waits for one.
+    /// The places of each network that has one or waits for one.
     of_address: Arc<Mutex<BTreeMap<IpAddr, Arc<Semaphore>>>>,
 }
 
@@ -50,13 +50,13 @@ struct Place {
 }
 
 impl LongAnswers {
-    /// The places of an address.
+    /// The places of an address, and of those that count with it.
     fn of(&self, address: IpAddr) -> Arc<Semaphore> {
         let mut known = self.of_address.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that nobody uses are forgotten: whoever has a place or waits holds them, too.
         known.retain(|_, places| Arc::strong_count(places) > 1);
         let places = known
-            .entry(address)
+            .entry(network(address))
             .or_insert_with(|| Arc::new(Semaphore::new(LONG_ANSWERS_OF_ADDRESS_MAX)));
         Arc::clone(places)
     }

@@ -2,8 +2,9 @@
 //! nobody else's entries away. Whatever is left out is counted.
 
 use super::Deed;
+use lepus_management::api::network;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// What is counted is counted within this time, and told after it.
@@ -27,16 +28,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// The same for what is counted together: who has one address of version 6 has 2^64.
+    /// The same for what is counted together.
     fn grouped(self) -> Source {
         match self {
-            Source::Address(address) => match address.to_canonical() {
-                IpAddr::V6(address) => {
-                    let network = address.to_bits() >> 64 << 64;
-                    Source::Address(Ipv6Addr::from_bits(network).into())
-                }
-                address @ IpAddr::V4(_) => Source::Address(address),
-            },
+            Source::Address(address) => Source::Address(network(address)),
             user @ Source::User(_) => user,
         }
     }
