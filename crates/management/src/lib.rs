@@ -8,6 +8,7 @@ pub mod definitions;
 pub mod exposition;
 mod gzip;
 pub mod http;
+mod json;
 pub mod machine;
 pub mod metrics;
 pub mod snapshot;

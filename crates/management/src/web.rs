@@ -29,6 +29,8 @@ use own_names::OwnNames;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a body that is read before anybody has logged in.
 const FREE_BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a policy or a parameter, and of a list of users to delete.
+const SETTING_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a file of definitions.
 const DEFINITIONS_BYTES_MAX: usize = 200 << 20;
 /// KiB of larger bodies that are read and answered at a time.
@@ -47,10 +49,10 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// What stands before `/api` in every path; empty for nothing.
     pub path_prefix: String,
-    /// Bytes of a body, those of definitions left out.
+    /// Bytes of a body with a message; those of others have less, of definitions more.
     pub body_bytes_max: usize,
-    /// Web sites whose scripts may use the API (`https://example.com`); `*` is all of them, without the browser's
-    /// credentials.
+    /// Web sites whose scripts may use the API (`https://example.com`); `*` is all of them, with a login that the script
+    /// has itself.
     pub allowed_origins: Vec<String>,
     /// The header `Strict-Transport-Security` of answers over TLS; empty for none.
     pub hsts_policy: String,
@@ -104,8 +106,8 @@ async fn handle(State(desk): State<Arc<Desk>>, request: axum::extract::Request) 
     let (head, body) = request.into_parts();
     let origin = Origin::of(&desk.settings, &head.headers, &head.method);
     let mut response = match origin {
-        Origin::Foreign => desk.refuse_foreign(&head),
-        _ => desk.answer(&head, body).await,
+        Origin::Foreign => desk.refuse_foreign(&head, &origin),
+        _ => desk.answer(&head, body, &origin).await,
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -129,7 +131,7 @@ async fn handle(State(desk): State<Arc<Desk>>, request: axum::extract::Request) 
 
 impl Desk {
     /// Who sends a request.
-    fn client(&self, head: &axum::http::request::Parts) -> Client {
+    fn client(&self, head: &axum::http::request::Parts, origin: &Origin) -> Client {
         let peer = head.extensions.get::<Peer>();
         let authorization = head.headers.get(header::AUTHORIZATION);
         let authorization = authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -142,6 +144,7 @@ impl Desk {
             peer: address,
             is_local: address.ip().to_canonical().is_loopback()
                 && names_itself
+                && origin.is_trusted()
                 && !is_passed_on.contains(&true),
             is_secure: peer.is_some_and(|peer| peer.is_secure),
             authorization,
@@ -152,12 +155,12 @@ impl Desk {
     }
 
     /// Refuses what another web site made a browser send.
-    fn refuse_foreign(&self, head: &axum::http::request::Parts) -> Response {
+    fn refuse_foreign(&self, head: &axum::http::request::Parts, origin: &Origin) -> Response {
         const STATUS: u16 = 403;
         if let Some(api) = self.api.get() {
             let request = Request {
                 path: head.uri.path().to_owned(),
-                caller: Caller::Client(self.client(head)),
+                caller: Caller::Client(self.client(head, origin)),
                 ..Request::of_operator(head.method.as_str(), "", Vec::new())
             };
             api.note_refused(&request, STATUS);
@@ -178,7 +181,27 @@ impl Desk {
         }
     }
 
-    async fn answer(self: &Arc<Desk>, head: &axum::http::request::Parts, body: Body) -> Response {
+    /// Bytes that a body may have for a path.
+    fn body_bytes_max(&self, path: &str) -> usize {
+        let max = self.settings.body_bytes_max;
+        let path = path.trim_start_matches("/api/").trim_end_matches('/');
+        match path.split('/').next().unwrap_or_default() {
+            "definitions" => DEFINITIONS_BYTES_MAX,
+            "exchanges" if path.ends_with("/publish") => max,
+            "policies" | "operator-policies" | "parameters" | "global-parameters" => {
+                max.min(SETTING_BYTES_MAX)
+            }
+            "users" if path.ends_with("/bulk-delete") => max.min(SETTING_BYTES_MAX),
+            _ => max.min(FREE_BODY_BYTES_MAX),
+        }
+    }
+
+    async fn answer(
+        self: &Arc<Desk>,
+        head: &axum::http::request::Parts,
+        body: Body,
+        origin: &Origin,
+    ) -> Response {
         let whole = head.uri.path();
         let Some(path) = whole.strip_prefix(self.settings.path_prefix.as_str()) else {
             return write(failure(404, "Object Not Found", "Not Found"));
@@ -201,7 +224,7 @@ impl Desk {
             path: path.to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
             body: Vec::new(),
-            caller: Caller::Client(self.client(head)),
+            caller: Caller::Client(self.client(head, origin)),
             reason: header(&HeaderName::from_static("x-reason")),
             vhost: header(&HeaderName::from_static("x-vhost")),
             known_tag: header(&header::IF_NONE_MATCH),
@@ -213,14 +236,8 @@ impl Desk {
         // What it counts is given back with the answer.
         let mut body_taken = None;
         if has_body {
-            let is_definitions =
-                path == "/api/definitions" || path.starts_with("/api/definitions/");
             let is_login = api.is_login_by_body(&request);
-            let most = match is_definitions {
-                true => DEFINITIONS_BYTES_MAX,
-                false if is_login => FREE_BODY_BYTES_MAX.min(self.settings.body_bytes_max),
-                false => self.settings.body_bytes_max,
-            };
+            let most = self.body_bytes_max(path);
             if declared.is_some_and(|bytes| bytes > most) {
                 return write(too_large(most));
             }
@@ -355,17 +372,33 @@ fn write_parts(reply: Reply, body: Option<Body>) -> Response {
     response
 }
 
+/// Whether a page of another site can make a browser send this only after it has asked whether the site may: then it sends
+/// no login of its own unless that is allowed.
+fn is_asked_for_before(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    headers.contains_key("x-lepus-request")
+        || kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"))
+}
+
 /// Where a request's script comes from.
 enum Origin {
     /// From nowhere, or from here.
     Own,
     /// From a site that is allowed, and whether with the browser's credentials.
     Allowed(HeaderValue, bool),
+    /// From another one, whose script cannot read the answer; it changes nothing.
+    Unread,
     /// From another one, and it may change something.
     Foreign,
 }
 
 impl Origin {
+    /// Whether what comes from this machine is to be taken for it: a site that only `*` allows may be anybody's.
+    fn is_trusted(&self) -> bool {
+        !matches!(self, Origin::Allowed(_, false))
+    }
+
     fn of(settings: &Settings, headers: &HeaderMap, method: &Method) -> Origin {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let origin = text(header::ORIGIN);
@@ -385,8 +418,10 @@ impl Origin {
             origin != "null" && settings.allowed_origins.iter().any(|one| one == origin);
         let is_any = origin != "null" && settings.allowed_origins.iter().any(|one| one == "*");
         match HeaderValue::from_str(origin) {
-            Ok(value) if is_listed || is_any => Origin::Allowed(value, is_listed),
-            _ if is_safe => Origin::Own,
+            Ok(value) if is_listed || (is_any && (is_safe || is_asked_for_before(headers))) => {
+                Origin::Allowed(value, is_listed)
+            }
+            _ if is_safe => Origin::Unread,
             _ => Origin::Foreign,
         }
     }

@@ -1,7 +1,7 @@
 //! Bodies of requests, as scripts send them: numbers and booleans may be texts, `null` is as good as nothing.
 
 use super::failure::Failure;
-use crate::definitions;
+use crate::{definitions, json};
 use lepus_amqp::table::Table;
 use serde_json::{Map, Value};
 
@@ -18,18 +18,19 @@ impl Fields {
     /// Reads a body; an empty one and `null` have no fields.
     ///
     /// # Errors
-    /// 400 for what is no JSON object.
+    /// 400 for what is no JSON object, or has more than [`json::VALUES_MAX`] values in it.
     pub(crate) fn read(body: &[u8]) -> Result<Fields, Failure> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Fields::default());
         }
-        match serde_json::from_slice(body) {
+        match json::read(body) {
             Ok(Value::Null) => Ok(Fields::default()),
             Ok(Value::Object(fields)) => Ok(Fields(fields)),
             Ok(Value::String(text)) if text.trim_start().starts_with('{') => {
                 Err(not_json("the body is a JSON text that holds JSON: send the object itself"))
             }
             Ok(_) => Err(not_json("the body is to be a JSON object")),
+            Err(error) if error.is_data() => Err(not_json(&format!("the body has {error}"))),
             Err(error) => Err(not_json(&format!("the body is no JSON: {error}"))),
         }
     }
@@ -149,6 +150,16 @@ mod tests {
         assert_eq!(fields.flag("odd", false).unwrap_err().status, 400);
         assert_eq!(fields.integer("odd").unwrap_err().status, 400);
         assert_eq!(fields.required_text("x").unwrap_err().reason, "[{key_missing,x}]");
+    }
+
+    /// Each of the small ones would take hundreds of bytes.
+    #[test]
+    fn a_body_of_very_many_values_is_refused() {
+        let body = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(2_900_000));
+        let failure = Fields::read(body.as_bytes()).unwrap_err();
+        assert_eq!(failure.status, 400);
+        let told = "not_json: the body has more than 20000 values in one";
+        assert!(failure.reason.starts_with(told), "{}", failure.reason);
     }
 
     #[test]

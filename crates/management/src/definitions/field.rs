@@ -1,5 +1,6 @@
 //! Forms in which exporters write one thing, read to one value.
 
+use crate::json::Bounded;
 use lepus_amqp::table::{DEPTH_MAX, Table, Value as AmqpValue};
 use lepus_broker::directory::HashingAlgorithm;
 use serde::de::value::MapAccessDeserializer;
@@ -98,7 +99,7 @@ pub struct Words(pub Vec<Box<str>>);
 impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Words, D::Error> {
         let word = |text: &str| Box::from(text.trim());
-        let words = match Value::deserialize(from)? {
+        let words = match Bounded::deserialize(from)?.0 {
             Value::Null => Some(Vec::new()),
             Value::String(text) => {
                 Some(text.split(',').filter(|part| !part.trim().is_empty()).map(word).collect())
@@ -118,7 +119,7 @@ pub struct Arguments(pub Table);
 
 impl<'de> Deserialize<'de> for Arguments {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Arguments, D::Error> {
-        table_of(Value::deserialize(from)?).map(Arguments).map_err(Error::custom)
+        table_of(Bounded::deserialize(from)?.0).map(Arguments).map_err(Error::custom)
     }
 }
 

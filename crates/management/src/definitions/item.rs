@@ -4,6 +4,7 @@
 use super::field::{Algorithm, Arguments, MaybeEmpty, Words, list};
 use super::parameter::{empty, is_known, parameter_request};
 use super::policy::{Body, policy_request};
+use crate::json::Bounded;
 use lepus_base::ShardId;
 use lepus_broker::binding::Destination;
 use lepus_broker::directory::{
@@ -261,7 +262,7 @@ pub struct Parameter {
     pub component: String,
     pub name: String,
     vhost: Option<String>,
-    value: Option<serde_json::Value>,
+    value: Option<Bounded>,
 }
 
 impl Parameter {
@@ -284,7 +285,8 @@ impl Parameter {
     pub fn request(self, single: Option<&str>) -> Result<Request, String> {
         let Parameter { component, name, vhost: own, value } = self;
         let vhost = vhost(own, single)?;
-        let request = parameter_request(vhost, component, name, value.unwrap_or_else(empty));
+        let value = value.map_or_else(empty, |Bounded(value)| value);
+        let request = parameter_request(vhost, component, name, value);
         request.map_err(|error| {
             let dot = if error.path.is_empty() { "" } else { "." };
             format!("value{dot}{}: {}", error.path, in_a_line(&error.text))
@@ -430,7 +432,7 @@ impl Policy {
 #[derive(Debug, Deserialize)]
 pub struct GlobalParameter {
     pub name: String,
-    value: Option<serde_json::Value>,
+    value: Option<Bounded>,
 }
 
 impl GlobalParameter {
@@ -440,7 +442,7 @@ impl GlobalParameter {
     }
 
     pub fn request(self) -> Request {
-        let value = self.value.unwrap_or_default().to_string();
+        let value = self.value.unwrap_or_default().0.to_string();
         Request::SetGlobalParameter { name: self.name, value }
     }
 }
