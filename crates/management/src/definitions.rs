@@ -21,7 +21,7 @@ pub use item::{LIMITS, OPERATOR_POLICY, POLICY};
 use lepus_base::ShardId;
 use lepus_broker::directory::Request;
 use lepus_broker::policy::definition::old_keys;
-pub use parameter::{check_parameter, parameter_request};
+pub use parameter::{SHOVEL_SET_BY, check_parameter, parameter_request};
 pub use policy::{Body as PolicyBody, policy_request};
 use std::fmt;
 

@@ -8,8 +8,8 @@ mod course;
 mod definition;
 mod stream;
 
-use super::Running;
 use super::mirror::Mirror;
+use super::{Listener, Running};
 use course::Course;
 use definition::Definition;
 use lepus_base::ShardId;
@@ -21,11 +21,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use stream::{Agent, Need};
 
 /// The component of its parameters.
 pub(crate) const COMPONENT: &str = "shovel";
 /// Shovels that run at a time; each has a thread and two connections.
 const SHOVELS_MAX: usize = 256;
+/// Addresses of an end: each is looked up when it is set.
+const URIS_MAX: usize = 16;
 /// How soon it is looked again whether there are others, when nobody says so.
 const LOOK: Duration = Duration::from_secs(5);
 /// The same while one is to take the place of another that has not ended.
@@ -33,23 +36,43 @@ const LOOK_AT_ENDS: Duration = Duration::from_millis(100);
 /// How long one rests before it tries again, unless it says so.
 const RECONNECT_DELAY: Duration = Duration::from_secs(5);
 
-/// Whether a shovel may be set as a value says, and in which virtual hosts of this broker it would handle messages, if it
-/// is one of `own`.
+/// What somebody needs who sets a shovel.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Permissions in these virtual hosts of this broker, where it would handle messages.
+    pub(crate) vhosts: Vec<String>,
+    /// Why the tag `administrator`, if it is needed.
+    pub(crate) administrator: Option<&'static str>,
+}
+
+/// Whether a shovel may be set as a value says, and what is needed for that, if it is one of the virtual host `own` of the
+/// broker with these listeners. Waits for whoever knows names.
 ///
 /// # Errors
-/// In words, where it would lose messages.
-pub(crate) fn check(value: &str, own: &str) -> Result<Vec<String>, String> {
+/// In words, where it would lose messages, or has very many addresses.
+pub(crate) fn check(value: &str, own: &str, listeners: &[Listener]) -> Result<Needs, String> {
     let Ok(definition) = Definition::read(value) else {
         // It is kept, and says why it does not run.
-        return Ok(Vec::new());
+        return Ok(Needs::default());
     };
     if definition.would_lose() {
         return Err(
             "delete-after with ack-mode no-ack would take messages that are not carried".to_owned()
         );
     }
-    let uris = definition.source.uris.iter().chain(&definition.destination.uris);
-    Ok(uris.filter_map(|uri| stream::vhost_inside(uri, own)).collect())
+    let uris = [&definition.source.uris, &definition.destination.uris];
+    if uris.iter().any(|uris| uris.len() > URIS_MAX) {
+        return Err(format!("an end of a shovel has {URIS_MAX} addresses at most"));
+    }
+    let mut needs = Needs::default();
+    for uri in uris.into_iter().flatten() {
+        match stream::need(uri, own, listeners) {
+            Need::Nothing => {}
+            Need::Vhost(vhost) => needs.vhosts.push(vhost),
+            Need::Administrator => needs.administrator = Some(stream::NEEDS_ADMINISTRATOR),
+        }
+    }
+    Ok(needs)
 }
 
 /// A shovel by virtual host and name.
@@ -170,7 +193,7 @@ impl Shovels {
     }
 
     /// Stops those that are gone or others now, starts those that are new.
-    fn follow(&self, broker: &Arc<dyn Running>, mirror: &Mirror) {
+    fn follow(&self, broker: &Arc<dyn Running>, mirror: &Arc<Mirror>) {
         mirror.catch_up();
         let wanted: BTreeMap<Key, String> = {
             let directory = mirror.directory();
@@ -208,7 +231,7 @@ impl Shovels {
                 thread: Arc::default(),
             };
             let refused = match threads < SHOVELS_MAX {
-                true => run(&key, &value, &started, broker).err(),
+                true => run(&key, &value, &started, broker, mirror).err(),
                 false => {
                     // So that it is tried again.
                     started.value.clear();
@@ -262,6 +285,7 @@ fn run(
     value: &str,
     started: &Started,
     broker: &Arc<dyn Running>,
+    mirror: &Arc<Mirror>,
 ) -> Result<(), String> {
     let definition = Definition::read(value)?;
     if definition.would_lose() {
@@ -271,14 +295,17 @@ fn run(
     }
     let (stop, status) = (Arc::clone(&started.stop), Arc::clone(&started.status));
     let thread = Arc::clone(&started.thread);
-    let (vhost, name, broker) = (vhost.clone(), name.clone(), Arc::clone(broker));
+    let (vhost, name) = (vhost.clone(), name.clone());
+    let (broker, mirror) = (Arc::clone(broker), Arc::clone(mirror));
     let body = move || {
         let _thread = thread;
         let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         crate::machine::lower_priority();
         let delay = definition.reconnect_delay.unwrap_or(RECONNECT_DELAY);
         while !stop.load(Ordering::Relaxed) {
-            let course = Course { definition: &definition, vhost: &vhost, broker: &*broker };
+            let set_by = definition.set_by.as_deref();
+            let agent = Agent { broker: &*broker, mirror: &mirror, set_by };
+            let course = Course { definition: &definition, vhost: &vhost, agent };
             match course.run(&stop, &status) {
                 Ok(course::End::Stopped) => return,
                 Ok(course::End::Complete) => {

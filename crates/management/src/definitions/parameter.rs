@@ -31,8 +31,11 @@ const UPSTREAM: [(&str, Check); 17] = [
     ("upstream", Value::is_string),
 ];
 
+/// The key of a shovel under which stands who set it, unless that was an administrator. The API writes it, files have it.
+pub const SHOVEL_SET_BY: &str = "lepus-set-by";
+
 /// Keys of a shovel.
-const SHOVEL: [(&str, Check); 38] = [
+const SHOVEL: [(&str, Check); 39] = [
     ("src-protocol", is_protocol),
     ("src-uri", is_uris),
     ("src-queue", Value::is_string),
@@ -71,6 +74,7 @@ const SHOVEL: [(&str, Check); 38] = [
     ("dest-caps", is_anything),
     ("src-name", Value::is_string),
     ("dest-name", Value::is_string),
+    (SHOVEL_SET_BY, Value::is_string),
 ];
 
 /// Whether a parameter may be set.

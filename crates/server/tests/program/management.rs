@@ -338,10 +338,75 @@ fn wrong_passwords_are_throttled_and_cross_site_requests_refused() {
     let large = guest.send_part("PUT", "/queues/%2F/q", "", "", 21_000_000);
     assert_eq!(large.status, 400);
     assert!(large.body["reason"].as_str().unwrap().contains("body size limit"));
+    let reason = |answer: &Answer| answer.body["reason"].as_str().unwrap_or_default().to_owned();
+    let filled = |bytes: usize| json!({ "payload": "x".repeat(bytes) }).to_string();
+    for (method, path, bytes, most) in [
+        ("PUT", "/queues/%2F/q", 65_600, "65536"),
+        ("POST", "/exchanges/%2F/amq.default", 65_600, "65536"),
+        ("PUT", "/policies/%2F/p", 1_100_000, "1048576"),
+        ("PUT", "/parameters/shovel/%2F/p", 1_100_000, "1048576"),
+    ] {
+        let answer = guest.send_part(method, path, "", &filled(bytes)[..1], bytes);
+        let told = format!("Exceeded HTTP request body size limit of {most} bytes");
+        assert_eq!((answer.status, reason(&answer)), (400, told), "{path}");
+    }
+    let path = "/exchanges/%2F/amq.default/publish";
+    let message = json!({
+        "routing_key": "q", "properties": {}, "payload": "x".repeat(3_000_000), "payload_encoding": "string",
+    });
+    assert_eq!(guest.send("POST", path, "", &message.to_string()).status, 200);
+    let many = format!("{{\"a\":[{}0]}}", "{\"\":0},".repeat(100_000));
+    let answer = guest.send("POST", path, "", &many);
+    assert!(
+        answer.status == 400 && reason(&answer).contains("more than 20000 values"),
+        "{answer:?}"
+    );
+    // An argument of a file, and what no part of it knows.
+    let file = |key: &str| json!({"queues": [{"name": "n", "vhost": "/", key: serde_json::from_str::<Value>(&many).unwrap()}]});
+    let answer = guest.send("POST", "/definitions", "", &file("arguments").to_string());
+    assert!(
+        answer.status == 400 && reason(&answer).contains("more than 20000 values"),
+        "{answer:?}"
+    );
+    assert_eq!(guest.send("POST", "/definitions", "", &file("odd").to_string()).status, 204);
     let wrong = User::new(program.management, "guest:wrong");
     let codes: Vec<u16> = (0..20).map(|_| wrong.code("GET", "/overview", &Value::Null).0).collect();
     assert!(codes[..10].iter().all(|code| *code == 401), "{codes:?}");
     assert!(codes.contains(&429), "{codes:?}");
+    // Who guesses keeps nobody out that was right from here, but who was not yet.
+    assert_eq!(wrong.code("GET", "/overview", &Value::Null).0, 429);
+    assert_eq!(guest.code("GET", "/overview", &Value::Null).0, 200);
+}
+
+/// Pages of all sites may use the API with a login of their own: they get none that the browser knows.
+#[test]
+fn a_site_that_may_be_anybodys_is_given_no_login() {
+    let scratch = Scratch::new("api-any-origin");
+    let words = ["--shards", "1", "--management-allowed-origins", "*"];
+    let program = Program::start(&scratch, &words);
+    let guest = User::guest(&program);
+    guest.put("/users/ann", json!({"password": "a", "tags": "administrator"}));
+    guest.put("/permissions/%2F/ann", json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    let ann = User::new(program.management, "ann:a");
+    let foreign = "Origin: https://evil\r\n";
+    let put = |user: &User, more: &str| {
+        user.send("PUT", "/queues/%2F/q", &format!("{foreign}{more}"), "{}").status
+    };
+    for simple in
+        ["", "Content-Type: text/plain\r\n", "Content-Type: text/plain; application/json\r\n"]
+    {
+        assert_eq!(put(&ann, simple), 403, "{simple}");
+    }
+    assert_eq!(put(&ann, "Content-Type: Application/JSON; charset=utf-8\r\n"), 201);
+    assert_eq!(put(&ann, "X-Lepus-Request: 1\r\n"), 204);
+    // A page that asks before is not allowed what the browser knows.
+    let asked = guest.send("OPTIONS", "/queues/%2F/q", foreign, "");
+    assert_eq!(asked.header("access-control-allow-origin"), Some("https://evil"));
+    assert_eq!(asked.header("access-control-allow-credentials"), None);
+    // A browser on this machine is not this machine.
+    assert_eq!(put(&guest, "X-Lepus-Request: 1\r\n"), 401);
+    assert_eq!(guest.send("GET", "/overview", foreign, "").status, 401);
+    assert_eq!(ann.send("GET", "/overview", foreign, "").status, 200);
 }
 
 #[test]
@@ -669,9 +734,28 @@ fn a_shovel_goes_no_further_than_who_sets_it() {
     };
     assert_eq!(shovel("amqp:///secret", json!({})).0, 401);
     assert_eq!(shovel("amqp:///missing", json!({})).0, 404);
+    // The broker's own port is the broker, whatever its name, and whose password is given.
+    let port = program.amqp.port();
+    for host in ["127.0.0.1", "guest:guest@127.0.0.1", "guest:guest@localhost", "guest:guest@[::1]"]
+    {
+        for vhost in ["secret", "%2F"] {
+            assert_eq!(
+                shovel(&format!("amqp://{host}:{port}/{vhost}"), json!({})).0,
+                401,
+                "{host}"
+            );
+        }
+    }
+    let other = program.management.port();
+    let (code, reason) = shovel(&format!("amqp://guest:guest@127.0.0.1:{other}"), json!({}));
+    assert!(code == 401 && reason.contains("another program of this machine"), "{code} {reason}");
     let (code, reason) = shovel("amqp://", json!({"ack-mode": "no-ack", "src-delete-after": 5}));
     assert!(code == 400 && reason.contains("would take messages"), "{code} {reason}");
-    assert_eq!(shovel("amqp:///mine", json!({})).0, 201);
+    assert_eq!(shovel(&format!("amqp://nobody:x@127.0.0.1:{port}/mine"), json!({})).0, 201);
+    let path = "/parameters/shovel/mine/s";
+    assert_eq!(maker.get(path)["value"].get("lepus-set-by"), None);
+    let set = &guest.get("/definitions")["parameters"][0]["value"];
+    assert_eq!(set["lepus-set-by"], "pm");
     // What is gone at its destination stays at its source.
     let running = |state: &str| {
         loop {
@@ -697,6 +781,51 @@ fn a_shovel_goes_no_further_than_who_sets_it() {
     assert_eq!(guest.delete("/parameters/shovel/mine/s"), 204);
     while guest.get("/queues/mine/from")["messages_ready"] != 1 {
         std::thread::yield_now();
+    }
+}
+
+/// Who set a shovel is looked at again when it connects: an address may lead elsewhere then, and rights end.
+#[test]
+fn a_shovel_connects_as_who_set_it() {
+    let (_scratch, program) = started("api-shovel-connects");
+    let guest = User::guest(&program);
+    guest.put("/vhosts/mine", Value::Null);
+    let port = program.amqp.port();
+    let other = program.management.port();
+    for (name, source, set_by, said) in [
+        (
+            "a",
+            format!("amqp://guest:guest@localhost:{port}/%2F"),
+            "pm",
+            "has no permissions in vhost '/'",
+        ),
+        ("b", "amqp:///%2F".to_owned(), "guest", "may log in from this machine only"),
+        (
+            "c",
+            format!("amqp://guest:guest@localhost:{other}/%2F"),
+            "pm",
+            "another program of this machine",
+        ),
+        ("d", format!("amqp://localhost:{other}/%2F"), "", "a user is missing"),
+    ] {
+        guest.put("/users/pm", json!({"password": "p", "tags": "policymaker"}));
+        let mut value = json!({
+            "src-uri": source, "src-queue": "from", "dest-uri": "amqp://", "dest-queue": "to",
+        });
+        if !set_by.is_empty() {
+            value["lepus-set-by"] = json!(set_by);
+        }
+        let path = format!("/parameters/shovel/mine/{name}");
+        assert_eq!(guest.put(&path, json!({ "value": value })), 201);
+        let reason = loop {
+            let rows = guest.get("/shovels");
+            let row = rows.as_array().unwrap().iter().find(|row| row["name"] == name);
+            if let Some(reason) = row.and_then(|row| row["reason"].as_str()) {
+                break reason.to_owned();
+            }
+            std::thread::yield_now();
+        };
+        assert!(reason.contains(said), "{name}: {reason}");
     }
 }
 

@@ -6,8 +6,11 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::super::shovel::{COMPONENT, check};
 use super::policies;
-use crate::definitions::{LIMITS, OPERATOR_POLICY, parameter_request, vhost_limits_value};
+use crate::definitions::{
+    LIMITS, OPERATOR_POLICY, SHOVEL_SET_BY, parameter_request, vhost_limits_value,
+};
 use crate::definitions::{global_parameter_value, operator_policy_parameter, parameter_value};
+use crate::json::read;
 use lepus_broker::directory::{Directory, PolicyScope, Request, VhostInfo, VhostLimits};
 use serde_json::{Value, json};
 
@@ -43,7 +46,7 @@ fn listed(
         vhosts.into_iter().flat_map(|vhost| rows_of(&directory, vhost)).collect::<Vec<_>>()
     };
     rows.retain(|row| component.is_none_or(|component| row["component"] == component));
-    context.list_rows(rows)
+    context.list_rows(rows.into_iter().map(shown).collect())
 }
 
 /// `GET /parameters`
@@ -89,7 +92,31 @@ pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
         let directory = context.directory();
         context.vhost(&directory, context.name(1))?;
     }
-    find(context).map(|row| context.object(row)).ok_or_else(Failure::not_found)
+    find(context).map(|row| context.object(shown(row))).ok_or_else(Failure::not_found)
+}
+
+/// Whether the user may be whom a shovel is on this broker, where it `is_inside`: its thread is at no place from which only
+/// some may log in.
+fn check_place(context: &Context<'_>, is_inside: bool) -> Result<(), Failure> {
+    let directory = context.directory();
+    let found = directory.accounts().authenticate_external(context.login.name(), false);
+    match is_inside && found.is_err() {
+        true => {
+            let text = "a user that may log in from this machine only needs the tag administrator";
+            Err(Failure::not_authorised(text))
+        }
+        false => Ok(()),
+    }
+}
+
+/// A row as it is shown: who set a shovel stands in files alone, so that what tools have set is what they find.
+fn shown(mut row: Value) -> Value {
+    if row["component"] == COMPONENT
+        && let Some(value) = row["value"].as_object_mut()
+    {
+        value.remove(SHOVEL_SET_BY);
+    }
+    row
 }
 
 /// `PUT /parameters/{c}/{v}/{n}`
@@ -100,18 +127,34 @@ pub(crate) fn set(context: &Context<'_>) -> Result<Reply, Failure> {
         context.login.check(Right::Administrator)?;
     }
     let fields = context.fields()?;
-    let value = match fields.require("value")? {
+    let mut value = match fields.require("value")? {
         // Scripts send JSON as a text.
         Value::String(text) if text.trim_start().starts_with(['{', '[']) => {
-            serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+            match read(text.as_bytes()) {
+                Err(error) if error.is_data() => {
+                    return Err(Failure::bad_request(format!("value has {error}")));
+                }
+                read => read.unwrap_or_else(|_| json!(text)),
+            }
         }
         value => value.clone(),
     };
     if component == COMPONENT {
         let refused = |text| Failure::bad_request(format!("Validation failed\n\n{text}\n"));
-        // It handles messages there in the name of the broker.
-        for inside in check(&value.to_string(), context.name(1)).map_err(refused)? {
-            context.vhost_to_change(&inside)?;
+        let listeners = context.api.broker.listeners();
+        let needs = check(&value.to_string(), context.name(1), &listeners).map_err(refused)?;
+        for inside in &needs.vhosts {
+            context.vhost_to_change(inside)?;
+        }
+        if !context.login.is_administrator() {
+            if let Some(why) = needs.administrator {
+                return Err(Failure::not_authorised(why));
+            }
+            check_place(context, !needs.vhosts.is_empty())?;
+            // A name may lead elsewhere later: what it does then, it does as this user.
+            if let Some(value) = value.as_object_mut() {
+                value.insert(SHOVEL_SET_BY.to_owned(), json!(context.login.name()));
+            }
         }
     }
     let is_new = !is_there(context);

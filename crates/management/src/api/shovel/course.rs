@@ -3,8 +3,8 @@
 use super::super::amqp_json;
 use super::super::body::Fields;
 use super::definition::{AckMode, Definition, DeleteAfter, End as Side, without_password};
-use super::stream::{self, LOOK, Stream};
-use super::{Running, Status, locked};
+use super::stream::{self, Agent, LOOK, Stream};
+use super::{Status, locked};
 use lepus_amqp::client::{ClientEvent, encode_publish};
 use lepus_amqp::method::{Method, basic, channel, confirm, queue};
 use lepus_amqp::properties::Properties;
@@ -43,7 +43,7 @@ struct Message {
 pub(super) struct Course<'a> {
     pub(super) definition: &'a Definition,
     pub(super) vhost: &'a str,
-    pub(super) broker: &'a dyn Running,
+    pub(super) agent: Agent<'a>,
 }
 
 fn text(error: io::Error) -> String {
@@ -153,7 +153,7 @@ impl Course<'_> {
             if stop.load(Ordering::Relaxed) {
                 return Err("it is to stop".to_owned());
             }
-            match stream::open(uri, self.vhost, "shovel", self.broker) {
+            match stream::open(uri, self.vhost, "shovel", self.agent) {
                 Ok(client) => return Ok(client),
                 Err(error) => last = format!("{}: {error}", without_password(uri)),
             }
@@ -279,7 +279,7 @@ impl Course<'_> {
                 side.uris.first().map(|uri| without_password(uri)).unwrap_or_default()
             };
             let told = Table::new()
-                .with("shovelled-by", self.broker.node().cluster.as_str())
+                .with("shovelled-by", self.agent.broker.node().cluster.as_str())
                 .with("shovel-type", "dynamic")
                 .with("shovel-vhost", self.vhost)
                 .with("src-uri", uri(&definition.source).as_str())

@@ -1,5 +1,6 @@
 //! What a shovel's parameter says.
 
+use crate::definitions::SHOVEL_SET_BY;
 use lepus_amqp::table::Table;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(super) struct Definition {
     pub(super) properties: Map<String, Value>,
     pub(super) adds_forward_headers: bool,
     pub(super) adds_timestamp_header: bool,
+    /// The user who set it, unless that was an administrator or the operator.
+    pub(super) set_by: Option<String>,
 }
 
 impl Definition {
@@ -117,6 +120,7 @@ impl Definition {
             adds_forward_headers: either("dest-add-forward-headers", "add-forward-headers") == true,
             adds_timestamp_header: either("dest-add-timestamp-header", "add-timestamp-header")
                 == true,
+            set_by: value[SHOVEL_SET_BY].as_str().map(str::to_owned),
         })
     }
 
