@@ -229,9 +229,9 @@ settings! {
     "management.path_prefix" management_path_prefix: String = Kind::Text, "";
         "What stands before /api in every path of the API, such as /broker, where a proxy passes it on.";
     "management.body_bytes_max" management_body_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 30, zero_is_unlimited: false }, "20MB";
-        "Bytes of a request's body; a file of definitions may have ten times the default.";
+        "Bytes of the body of a request that publishes a message. Policies and parameters have 1 MiB, other bodies 64 KiB, if that is less; a file of definitions may have 200 MiB.";
     "management.allowed_origins" management_allowed_origins: String = Kind::Text, "";
-        "Web sites whose scripts may use the API, separated by commas (https://example.com); * allows all of them, without the browser's credentials.";
+        "Web sites whose scripts may use the API, separated by commas (https://example.com). With * those of all sites may, with a login that the script sends itself: what changes something needs the header X-Lepus-Request, or Content-Type: application/json, and users that may only log in from this machine are not let in.";
     "management.hsts_policy" management_hsts_policy: String = Kind::HeaderText, "";
         "The header Strict-Transport-Security of answers over HTTPS (max-age=31536000; includeSubDomains): browsers that got it do not ask over HTTP any more. None when it is empty.";
     "management.audit_file" management_audit_file: Option<PathBuf> = Kind::Path, "";
