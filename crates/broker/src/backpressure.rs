@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, QueueId, ShardId};
 
-use crate::mail::{ChannelRef, Command, Shortage};
+use crate::mail::{AlarmSource, ChannelRef, Command, Shortage};
 use crate::owner::{Conditions, Owner};
 use crate::queue::ConsumerKey;
 
@@ -155,8 +155,15 @@ impl Backpressure {
     }
 }
 
-/// Stands for the shard on which something is short that an operator says is: every connection sends there.
+/// Stand for shards on which something is short because somebody says so, each for who does: every connection sends there.
 const ORDERED: ShardId = ShardId(u16::MAX);
+const MEASURED: ShardId = ShardId(u16::MAX - 1);
+
+/// Whether a shard stands for somebody who says that something is short.
+#[inline]
+fn is_said(shard: ShardId) -> bool {
+    shard >= MEASURED
+}
 
 /// What is short.
 impl Backpressure {
@@ -207,29 +214,34 @@ impl Backpressure {
 
     /// What is short on the first of these shards, this one left out, that is short of something.
     pub(crate) fn shortage_among(&self, shards: &[ShardId]) -> Option<Shortage> {
-        let concerns = |shard: &ShardId| shards.contains(shard) || *shard == ORDERED;
+        let concerns = |shard: &ShardId| shards.contains(shard) || is_said(*shard);
         let short = self.short_elsewhere.iter().find(|(shard, _)| concerns(shard));
         short.map(|&(_, shortage)| shortage)
     }
 
-    /// An operator says that something is short, or that it is not any more, whatever there is of it.
-    pub(crate) fn order_shortage(&mut self, shortage: Shortage, is_on: bool) {
-        self.short_elsewhere.retain(|&(shard, other)| shard != ORDERED || other != shortage);
+    /// Somebody says that something is short, or that it is not any more, whatever there is of it.
+    pub(crate) fn order_shortage(&mut self, shortage: Shortage, is_on: bool, source: AlarmSource) {
+        let who = match source {
+            AlarmSource::Operator => ORDERED,
+            AlarmSource::Measure => MEASURED,
+        };
+        self.short_elsewhere.retain(|&(shard, other)| shard != who || other != shortage);
         if is_on {
-            self.short_elsewhere.push((ORDERED, shortage));
+            self.short_elsewhere.push((who, shortage));
         }
     }
 
-    /// Whether an operator says that this is short.
+    /// Whether somebody says that this is short.
     #[must_use]
     pub fn is_ordered(&self, shortage: Shortage) -> bool {
-        self.short_elsewhere.contains(&(ORDERED, shortage))
+        let mut said = self.short_elsewhere.iter().filter(|(shard, _)| is_said(*shard));
+        said.any(|&(_, short)| short == shortage)
     }
 
-    /// What an operator says is short, if anything.
+    /// What somebody says is short, if anything.
     #[inline]
     pub(crate) fn ordered(&self) -> Option<Shortage> {
-        let ordered = self.short_elsewhere.iter().find(|(shard, _)| *shard == ORDERED);
+        let ordered = self.short_elsewhere.iter().find(|(shard, _)| is_said(*shard));
         ordered.map(|&(_, shortage)| shortage)
     }
 

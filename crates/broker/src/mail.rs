@@ -73,6 +73,15 @@ impl Shortage {
     }
 }
 
+/// Who says that something is short, whatever a shard has of it. What one says is over may be short for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmSource {
+    /// An operator.
+    Operator,
+    /// Who measures what is free of the disk, beside the logs.
+    Measure,
+}
+
 /// How the queues are told apart from the message: what enqueueing needs to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {

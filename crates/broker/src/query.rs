@@ -21,7 +21,7 @@ pub use answer::{
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
 use crate::directory::Request;
-pub use crate::mail::Shortage;
+pub use crate::mail::{AlarmSource, Shortage};
 
 /// Places that one part of a list covers at most.
 pub const PLACES_MAX: usize = 256;
@@ -128,6 +128,8 @@ pub enum Query {
         shortage: Shortage,
         /// Whether it is from now on.
         is_on: bool,
+        /// Who says so; what others say stands.
+        source: AlarmSource,
     },
     /// Changes a setting until the broker ends: [`Answer::Ordered`]. For every shard.
     Set(Setting),

@@ -4,7 +4,7 @@ use lepus_amqp::client::ClientOptions;
 use lepus_amqp::server::ServerOptions;
 use lepus_amqp::table::Table;
 use lepus_broker::Query;
-use lepus_broker::query::Shortage;
+use lepus_broker::query::{AlarmSource, Shortage};
 use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
 use crate::stage::{Stage, everywhere_with};
@@ -56,8 +56,47 @@ fn a_publisher_is_told_when_memory_is_short_and_when_there_is_room_again() {
 /// An operator raises an alarm, or ends it.
 fn order(stage: &Stage, shortage: Shortage, is_on: bool) {
     for shard in 0..stage.world.shards() {
-        stage.world.ask(shard, Query::Alarm { shortage, is_on });
+        let source = AlarmSource::Operator;
+        stage.world.ask(shard, Query::Alarm { shortage, is_on, source });
     }
+}
+
+/// Who measures and who orders take each other's alarm away as little as a shard that has room does.
+#[test]
+fn an_alarm_lasts_until_all_who_raised_it_have_ended_it() {
+    everywhere_with(&small(), |stage| {
+        let measure = |is_on| {
+            for shard in 0..stage.world.shards() {
+                let (shortage, source) = (Shortage::Disk, AlarmSource::Measure);
+                stage.world.ask(shard, Query::Alarm { shortage, is_on, source });
+            }
+        };
+        let order = |is_on| order(stage, Shortage::Disk, is_on);
+        let client = stage.far();
+        client.declare("q");
+        let mut sent = 0;
+        for is_measured_first in [true, false] {
+            measure(true);
+            order(true);
+            client.publish("", "q", "x");
+            assert!(client.client().blocked().unwrap().contains("disk"));
+            if is_measured_first {
+                measure(false)
+            } else {
+                order(false)
+            }
+            assert!(client.client().blocked().is_some());
+            assert_eq!(stage.world.queue("q").ready, sent);
+            if is_measured_first {
+                order(false)
+            } else {
+                measure(false)
+            }
+            assert_eq!(client.client().blocked(), None);
+            sent += 1;
+            assert_eq!(stage.world.queue("q").ready, sent);
+        }
+    });
 }
 
 /// A shortage is noticed after the publish that brings it about; an operator's order is there before the next one.

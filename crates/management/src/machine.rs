@@ -28,16 +28,22 @@ impl OwnFigures {
     #[must_use]
     pub fn read(data_dir: &Path, listeners: &[SocketAddr]) -> OwnFigures {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let disk = rustix::fs::statvfs(data_dir);
         OwnFigures {
             resident_bytes: memory_bytes(1).unwrap_or(0),
             code_bytes: memory_bytes(3).unwrap_or(0),
             open_files: open_files(limit.current),
             open_files_max: limit.current.unwrap_or(0),
-            disk_free_bytes: disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+            disk_free_bytes: disk_free_bytes(data_dir).unwrap_or(0),
             sockets: SocketBuffers::read(listeners),
         }
     }
+}
+
+/// Bytes free for this user on the disk of a directory, if the system tells them. It costs a system call.
+#[must_use]
+pub fn disk_free_bytes(directory: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Open file descriptors. Where there is none left to count them with, as many as there may be.

@@ -4,14 +4,14 @@ use crate::config::{Budget, Config};
 use crate::figures::{self, Figures};
 use crate::log::{Level, Log};
 use lepus_broker::Query;
-use lepus_broker::query::{Setting, Shortage};
+use lepus_broker::query::{AlarmSource, Setting, Shortage};
 use lepus_management::api::{Amount, Change, Mirror};
-use lepus_management::machine::OwnFigures;
+use lepus_management::machine::disk_free_bytes;
 use lepus_shard::FreeLimit;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often it is looked whether the disk has room again, while it has less than an operator wants.
+/// How often it is looked whether the disk has as much room as is wanted, once an operator has changed that.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The settings that can be changed, and what follows them.
@@ -29,8 +29,16 @@ struct State {
     memory: Amount,
     /// Keys of settings with what they are now.
     values: Vec<(&'static str, String)>,
-    /// Whether the disk is said to be short because it has less free than is wanted now. A thread looks at that then.
-    is_disk_short: bool,
+    disk: DiskAlarm,
+}
+
+/// What is said of the disk.
+#[derive(Debug, Default)]
+struct DiskAlarm {
+    /// Whether it is said to be short because it has less free than is wanted.
+    is_short: bool,
+    /// Whether a thread looks at that.
+    is_watched: bool,
 }
 
 impl Changed {
@@ -47,7 +55,7 @@ impl Changed {
             Budget::Bytes(bytes) => Amount::Bytes(bytes),
             Budget::Percent(share) => Amount::Share(f64::from(share) / 100.0),
         };
-        let state = State { memory, values: Vec::new(), is_disk_short: false };
+        let state = State { memory, values: Vec::new(), disk: DiskAlarm::default() };
         Changed { figures, mirror, free_limit, log, state: Mutex::new(state) }
     }
 
@@ -74,7 +82,7 @@ impl Changed {
         let mut state = self.state();
         let (key, value) = match change {
             Change::MemoryBudget(amount) => {
-                let bytes = amount.bytes(figures::usable_memory());
+                let bytes = figures::memory_budget_for(amount, figures::usable_memory());
                 let shards = u64::from(self.figures.commands.shards());
                 let share = usize::try_from(bytes / shards).unwrap_or(usize::MAX);
                 self.figures.ask_all(&Query::Set(Setting::MemoryShare(share)))?;
@@ -84,6 +92,7 @@ impl Changed {
             }
             Change::DiskFreeLimit(amount) => {
                 let bytes = amount.bytes(figures::usable_memory());
+                self.watch_disk(&mut state)?;
                 self.free_limit.set(bytes);
                 self.figures.set_disk_free_min(bytes);
                 self.look_at_disk(&mut state)?;
@@ -109,50 +118,99 @@ impl Changed {
         Ok(())
     }
 
-    /// Has publishers held back where the disk has less free than is wanted, until it has room again. The logs themselves
-    /// notice only when they need another segment.
-    fn look_at_disk(self: &Arc<Changed>, state: &mut State) -> Result<(), String> {
-        let is_short = self.disk_is_short();
-        if is_short == state.is_disk_short {
+    /// Has somebody look at the disk from now on. The logs themselves notice only when they need another segment.
+    fn watch_disk(self: &Arc<Changed>, state: &mut State) -> Result<(), String> {
+        if state.disk.is_watched {
             return Ok(());
         }
-        self.order_disk_alarm(is_short)?;
-        state.is_disk_short = is_short;
-        if is_short {
-            let own = Arc::downgrade(self);
-            let thread = std::thread::Builder::new().name("disk-limit".to_owned());
-            // Without a thread the operator has to set it again, or clear the alarm.
-            if let Err(error) = thread.spawn(move || wait_for_room(&own)) {
-                self.log.warning("disk-limit", format!("nobody looks at the disk: {error}"));
+        let own = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("disk-limit".to_owned());
+        let watch = move || {
+            let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
+            loop {
+                std::thread::sleep(LOOK);
+                let Some(changed) = own.upgrade() else { return };
+                // A shard that does not answer is asked again.
+                let _ = changed.look_at_disk(&mut changed.state());
             }
-        }
+        };
+        thread.spawn(watch).map_err(|error| format!("nobody could look at the disk: {error}"))?;
+        state.disk.is_watched = true;
         Ok(())
     }
 
-    fn disk_is_short(&self) -> bool {
-        let free = OwnFigures::read(self.figures.data_dir(), &[]).disk_free_bytes;
-        free < self.free_limit.bytes()
-    }
-
-    fn order_disk_alarm(&self, is_on: bool) -> Result<(), String> {
-        self.figures.ask_all(&Query::Alarm { shortage: Shortage::Disk, is_on })?;
-        self.figures.forget();
+    /// Has publishers held back while the disk has less free than is wanted.
+    fn look_at_disk(&self, state: &mut State) -> Result<(), String> {
+        // What is not told is as it was.
+        let Some(free) = disk_free_bytes(self.figures.data_dir()) else { return Ok(()) };
+        let limit = self.free_limit.bytes();
+        let is_changed = state.disk.look(free, limit, |is_on| {
+            let (shortage, source) = (Shortage::Disk, AlarmSource::Measure);
+            self.figures.ask_all(&Query::Alarm { shortage, is_on, source })?;
+            self.figures.forget();
+            Ok(())
+        })?;
+        match is_changed {
+            true if state.disk.is_short => self.log.warning(
+                "disk-limit",
+                format!("{free} bytes of the disk are free, of {limit} that are wanted; publishers are held back"),
+            ),
+            true => self.log.info(
+                "disk-limit-over",
+                format!("{free} bytes of the disk are free, {limit} are wanted; publishers go on"),
+            ),
+            false => {}
+        }
         Ok(())
     }
 }
 
-/// Ends the alarm once the disk has room.
-fn wait_for_room(changed: &Weak<Changed>) {
-    loop {
-        std::thread::sleep(LOOK);
-        let Some(changed) = changed.upgrade() else { return };
-        let mut state = changed.state();
-        if !state.is_disk_short {
-            return;
+impl DiskAlarm {
+    /// Has the alarm raised or ended where it is time for that. Whether it was; if it could not be, it is tried again at the
+    /// next look.
+    fn look(
+        &mut self,
+        free: u64,
+        limit: u64,
+        order: impl FnOnce(bool) -> Result<(), String>,
+    ) -> Result<bool, String> {
+        let is_short = free < limit;
+        if is_short == self.is_short {
+            return Ok(false);
         }
-        if !changed.disk_is_short() && changed.order_disk_alarm(false).is_ok() {
-            state.is_disk_short = false;
-            return;
+        order(is_short)?;
+        self.is_short = is_short;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alarm_follows_what_is_free_both_ways() {
+        let mut alarm = DiskAlarm::default();
+        let mut orders = Vec::new();
+        for free in [100, 200, 99, 50, 99, 100, 5, 300] {
+            let before = orders.len();
+            let is_changed = alarm.look(free, 100, |is_on| {
+                orders.push((free, is_on));
+                Ok(())
+            });
+            assert_eq!(is_changed, Ok(orders.len() > before));
         }
+        assert_eq!(orders, [(99, true), (100, false), (5, true), (300, false)]);
+    }
+
+    #[test]
+    fn what_could_not_be_ordered_is_ordered_again() {
+        let mut alarm = DiskAlarm::default();
+        let refused = |_| Err("a shard does not answer".to_owned());
+        assert!(alarm.look(1, 2, refused).is_err());
+        assert_eq!(alarm.look(1, 2, |_| Ok(())), Ok(true));
+        assert!(alarm.look(2, 2, refused).is_err());
+        assert_eq!(alarm.look(1, 2, refused), Ok(false), "it is as it was");
+        assert_eq!(alarm.look(2, 2, |_| Ok(())), Ok(true));
     }
 }

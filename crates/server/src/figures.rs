@@ -3,6 +3,7 @@
 use crate::config::{Budget, Config};
 use lepus_base::{Instant, ShardId};
 use lepus_broker::{Answer, Broker, Query};
+use lepus_management::api::Amount;
 use lepus_management::machine::OwnFigures;
 use lepus_management::snapshot::{LoopFigures, Node, Shard, Snapshot, Waiting};
 use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
@@ -288,6 +289,16 @@ pub fn memory_budget_bytes(config: &Config) -> u64 {
 pub fn usable_memory() -> u64 {
     // A machine that does not tell its memory is taken for a small one.
     lepus_topology::usable_memory().map_or(1 << 30, |memory| memory.bytes)
+}
+
+/// The memory budget in bytes that an operator sets, of a process that may use `usable` bytes: a part of that is no less
+/// than a part that is configured may be, but for none at all, which holds back everybody.
+#[must_use]
+pub fn memory_budget_for(amount: Amount, usable: u64) -> u64 {
+    match amount {
+        Amount::Share(share) if share > 0.0 => amount.bytes(usable).max(BUDGET_BYTES_MIN),
+        _ => amount.bytes(usable),
+    }
 }
 
 /// The memory budget in bytes of a process that may use `usable` bytes.

@@ -46,8 +46,8 @@ impl Broker {
                     None => return,
                 }
             }
-            Query::Alarm { shortage, is_on } => {
-                self.shard.backpressure.order_shortage(shortage, is_on);
+            Query::Alarm { shortage, is_on, source } => {
+                self.shard.backpressure.order_shortage(shortage, is_on, source);
                 Answer::Ordered(true)
             }
             Query::Set(setting) => {

@@ -9,7 +9,7 @@ use super::node;
 use crate::definitions::policy_value;
 use lepus_broker::Query;
 use lepus_broker::directory::{Policy, PolicyScope, VhostInfo};
-use lepus_broker::query::Shortage;
+use lepus_broker::query::{AlarmSource, Shortage};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -200,7 +200,8 @@ fn set_alarm(context: &Context<'_>, is_on: bool) -> Result<Reply, Failure> {
         "disk" => Shortage::Disk,
         _ => return Err(Failure::not_found()),
     };
-    context.api.broker.ask_all(&Query::Alarm { shortage, is_on }).map_err(Failure::unavailable)?;
+    let alarm = Query::Alarm { shortage, is_on, source: AlarmSource::Operator };
+    context.api.broker.ask_all(&alarm).map_err(Failure::unavailable)?;
     Ok(Reply::done())
 }
 
