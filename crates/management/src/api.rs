@@ -99,11 +99,9 @@ pub trait Running: Send + Sync + 'static {
     /// Whether it serves.
     fn service(&self) -> Service;
 
-    /// Lets connections in or not, from now on.
-    ///
-    /// # Errors
-    /// In words, where listeners do not hear again: which, and why. That is tried on.
-    fn set_service(&self, service: Service) -> Result<(), String>;
+    /// Changes whether it serves, one change after the other, and lets connections in or not from then on. What it is
+    /// after that, and, as an error in words, which listeners do not hear again, and why; that is tried on.
+    fn change_service(&self, change: fn(&mut Service)) -> (Service, Result<(), String>);
 
     /// Changes a setting, until the broker ends. Who asks after that finds it changed.
     ///

@@ -63,7 +63,36 @@ pub struct RunningBroker {
     /// Told when the broker is to stop.
     pub wish: Sender<Wish>,
     /// What an operator has said.
-    pub service: Mutex<Service>,
+    pub service: SaidService,
+}
+
+/// Whether the broker serves, as operators have said.
+#[derive(Debug, Default)]
+pub struct SaidService {
+    now: Mutex<Service>,
+    /// Held while a change is carried out: who only looks does not wait for that.
+    changing: Mutex<()>,
+}
+
+impl SaidService {
+    fn get(&self) -> Service {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes it and has that carried out, one change after the other.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Service),
+        carry_out: impl FnOnce(Service) -> T,
+    ) -> (Service, T) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let service = {
+            let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut now);
+            *now
+        };
+        (service, carry_out(service))
+    }
 }
 
 impl fmt::Debug for RunningBroker {
@@ -148,12 +177,13 @@ impl Running for RunningBroker {
     }
 
     fn service(&self) -> Service {
-        *self.service.lock().unwrap_or_else(PoisonError::into_inner)
+        self.service.get()
     }
 
-    fn set_service(&self, service: Service) -> Result<(), String> {
-        *self.service.lock().unwrap_or_else(PoisonError::into_inner) = service;
-        self.stopper.await_accepting(service.accepts, LISTENERS_TIMEOUT)
+    fn change_service(&self, change: fn(&mut Service)) -> (Service, Result<(), String>) {
+        self.service.change(change, |service| {
+            self.stopper.await_accepting(service.accepts, LISTENERS_TIMEOUT)
+        })
     }
 
     fn change(&self, change: Change) -> Result<(), String> {
@@ -227,5 +257,35 @@ impl Running for RunningBroker {
 
     fn audit_left_out(&self) -> u64 {
         self.audit.left_out().load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// Each changes a part of it, and both are in force, whoever comes first.
+    #[test]
+    fn two_who_change_the_service_at_once_lose_nothing() {
+        for _ in 0..100 {
+            let (service, begin) = (SaidService::default(), Barrier::new(2));
+            let done = Mutex::new(Vec::new());
+            std::thread::scope(|scope| {
+                let changes: [fn(&mut Service); 2] =
+                    [|state| state.accepts = false, |state| state.is_drained = true];
+                for change in changes {
+                    let (service, begin, done) = (&service, &begin, &done);
+                    scope.spawn(move || {
+                        begin.wait();
+                        service.change(change, |state| done.lock().unwrap().push(state));
+                    });
+                }
+            });
+            let both = Service { is_running: true, accepts: false, is_drained: true };
+            assert_eq!(service.get(), both);
+            // What was carried out last is what is in force.
+            assert_eq!(done.lock().unwrap()[1], both);
+        }
     }
 }

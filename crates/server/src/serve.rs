@@ -11,7 +11,7 @@ mod progress;
 mod reload;
 mod start;
 
-use crate::api::RunningBroker;
+use crate::api::{RunningBroker, SaidService};
 use crate::audit::Audit;
 use crate::changed::Changed;
 use crate::config::Config;
@@ -36,7 +36,7 @@ use start::{Start, Started};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long the end waits for the log to be written.
@@ -133,7 +133,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         identity: running.identity(),
         stopper: running.stopper(),
         wish: wish.clone(),
-        service: Mutex::default(),
+        service: SaidService::default(),
     };
     let broker: Arc<dyn Running> = Arc::new(broker);
     lifecycle.show(Objects { broker: Arc::clone(&broker), mirror: Arc::clone(&mirror) });

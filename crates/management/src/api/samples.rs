@@ -528,7 +528,7 @@ mod tests {
             unreachable!()
         }
 
-        fn set_service(&self, _: Service) -> Result<(), String> {
+        fn change_service(&self, _: fn(&mut Service)) -> (Service, Result<(), String>) {
             unreachable!()
         }
 

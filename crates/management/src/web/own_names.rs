@@ -10,6 +10,14 @@ const HOSTS: &str = "/etc/hosts";
 /// Bytes of it that are read.
 const HOSTS_BYTES_MAX: u64 = 64 << 10;
 
+/// Drops the last line of a list of which no more than `most` bytes were read, where it may go on behind them.
+fn drop_cut_line(hosts: &mut Vec<u8>, most: usize) {
+    if hosts.len() >= most {
+        let whole = hosts.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        hosts.truncate(whole);
+    }
+}
+
 /// Names of this machine beside `localhost`, in small letters.
 #[derive(Debug)]
 pub(super) struct OwnNames(Vec<String>);
@@ -21,6 +29,7 @@ impl OwnNames {
         if let Ok(file) = File::open(HOSTS) {
             // Without a list there is the name.
             let _ = file.take(HOSTS_BYTES_MAX).read_to_end(&mut hosts);
+            drop_cut_line(&mut hosts, HOSTS_BYTES_MAX as usize);
         }
         let own = rustix::system::uname();
         OwnNames::of(&own.nodename().to_string_lossy(), &String::from_utf8_lossy(&hosts))
@@ -31,6 +40,8 @@ impl OwnNames {
     /// sites from being loaded.
     fn of(own: &str, hosts: &str) -> OwnNames {
         let own = own.to_ascii_lowercase();
+        // Every machine is called that by itself: it says nothing of the others in its line.
+        let is_named = own != "localhost" && !own.starts_with("localhost.");
         let mut names = Vec::new();
         for line in hosts.lines() {
             let line = line.split('#').next().unwrap_or_default();
@@ -38,7 +49,7 @@ impl OwnNames {
             let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
             let Some(address) = address else { continue };
             let of_line: Vec<String> = words.collect();
-            let is_own = of_line.contains(&own);
+            let is_own = is_named && of_line.contains(&own);
             let is_loopback = address.to_canonical().is_loopback();
             let kept = |name: &String| is_own || (is_loopback && !name.contains('.'));
             names.extend(of_line.into_iter().filter(kept));
@@ -121,5 +132,32 @@ mod tests {
             assert!(!names.has(Some(host)), "{host}");
         }
         assert!(OwnNames::of("box", "").has(Some("box")));
+    }
+
+    #[test]
+    fn a_machine_called_as_all_are_owns_no_other_names() {
+        let hosts =
+            "127.0.0.1 localhost localhost.localdomain ads.example.com\n10.0.0.7 localhost db\n";
+        for own in ["localhost", "localhost.localdomain"] {
+            let names = OwnNames::of(own, hosts);
+            assert!(names.has(Some("localhost")) && names.has(Some(own)));
+            for host in ["ads.example.com", "db"] {
+                assert!(!names.has(Some(host)), "{host} of {own}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_left_out() {
+        let cut = |text: &str, most: usize| {
+            let mut hosts = text.as_bytes()[..most.min(text.len())].to_vec();
+            drop_cut_line(&mut hosts, most);
+            String::from_utf8(hosts).unwrap()
+        };
+        let text = "127.0.0.1 a\n127.0.0.1 devbox";
+        assert_eq!(cut(text, 25), "127.0.0.1 a\n");
+        assert_eq!(cut(text, 100), text);
+        assert_eq!(cut("127.0.0.1 devbox", 13), "");
+        assert_eq!(cut("127.0.0.1 a\nx", 12), "127.0.0.1 a\n");
     }
 }

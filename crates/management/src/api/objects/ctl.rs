@@ -1,5 +1,6 @@
 //! What RabbitMQ's API has no path for and its command line tools need, for the operator alone.
 
+use super::super::Service;
 use super::super::change::Change;
 use super::super::context::Context;
 use super::super::failure::Failure;
@@ -41,21 +42,20 @@ pub(crate) fn state(context: &Context<'_>) -> Result<Reply, Failure> {
 pub(crate) fn change_state(context: &Context<'_>) -> Result<Reply, Failure> {
     check_operator(context)?;
     let broker = &context.api.broker;
-    let mut state = broker.service();
-    match context.fields()?.required_text("action")?.as_str() {
-        "stop_app" => (state.is_running, state.accepts) = (false, false),
-        "start_app" => (state.is_running, state.accepts, state.is_drained) = (true, true, false),
-        "drain" => (state.accepts, state.is_drained) = (false, true),
-        "revive" => (state.accepts, state.is_drained) = (true, false),
-        "suspend_listeners" => state.accepts = false,
-        "resume_listeners" => state.accepts = true,
+    let change: fn(&mut Service) = match context.fields()?.required_text("action")?.as_str() {
+        "stop_app" => |state| (state.is_running, state.accepts) = (false, false),
+        "start_app" => |state| *state = Service::default(),
+        "drain" => |state| (state.accepts, state.is_drained) = (false, true),
+        "revive" => |state| (state.accepts, state.is_drained) = (true, false),
+        "suspend_listeners" => |state| state.accepts = false,
+        "resume_listeners" => |state| state.accepts = true,
         "stop" => {
             broker.stop();
             return Ok(Reply::done());
         }
         other => return Err(Failure::bad_request(format!("there is no action {other:?}"))),
-    }
-    let heard = broker.set_service(state);
+    };
+    let (state, heard) = broker.change_service(change);
     if !state.is_running || state.is_drained {
         let why = if state.is_drained {
             "node is drained"
