@@ -1,9 +1,11 @@
 //! Programs on CPUs of their own.
 
+use crate::guard::watch;
 use std::io;
 use std::process::{Child, Command};
 
-/// Starts a program that may run on `cpus` (the system's numbers) only; on all where the list is empty.
+/// Starts a program that may run on `cpus` (the system's numbers) only; on all where the list is empty. It ends with this
+/// program at the latest, however that ends.
 ///
 /// The program inherits the mask of a thread that is made for it.
 ///
@@ -15,7 +17,7 @@ pub fn spawn_on(cpus: &[usize], command: &mut Command) -> io::Result<Child> {
             if !cpus.is_empty() {
                 restrict_thread(cpus)?;
             }
-            command.spawn()
+            command.spawn().inspect(watch)
         });
         starter.join().unwrap_or_else(|_| Err(io::Error::other("the starting thread ended")))
     })

@@ -28,8 +28,10 @@ mod workload;
 
 use crate::call::absolute;
 use crate::subject::Kind;
+use crate::terminal::{say, say_line};
 use clap::Parser;
 use core_drive::DRIVES;
+use lepus_perf::to_stderr;
 use place::Place;
 use run::Plan;
 use std::ffi::OsString;
@@ -46,7 +48,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match Words::try_parse_from(words) {
         Ok(words) => carry_out(words.command),
         Err(error) if !error.use_stderr() => {
-            print!("{error}");
+            say(&format!("{error}"));
             Ok(())
         }
         Err(error) => Err(error.to_string()),
@@ -54,7 +56,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("{}", text.trim_end());
+            to_stderr(format_args!("{}", text.trim_end()));
             ExitCode::FAILURE
         }
     }
@@ -147,16 +149,16 @@ fn drive(name: &str, messages: u64) -> Result<(), String> {
     let start = Instant::now();
     let driven = core_drive::run(drive, messages)?;
     let nanos = start.elapsed().as_nanos() as f64 / driven.messages as f64;
-    println!(
+    say_line(format_args!(
         "{} messages, {nanos:.0} ns each, {} mails in {} batches of {} bytes",
         driven.messages, driven.mails, driven.batches, driven.mail_bytes
-    );
+    ));
     Ok(())
 }
 
 fn list() {
     for workload in &workload::WORKLOADS {
-        println!("{:14} {}", workload.name, workload.title);
+        say_line(format_args!("{:14} {}", workload.name, workload.title));
     }
-    println!("{}", Kind::ALL.map(Kind::name).join(" "));
+    say_line(format_args!("{}", Kind::ALL.map(Kind::name).join(" ")));
 }

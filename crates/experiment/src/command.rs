@@ -6,10 +6,11 @@ use crate::plan::Plan;
 use crate::report::{Content, Report, about, file_time};
 use crate::session::Session;
 use crate::stop::Stop;
+use crate::terminal::say;
 use lepus_perf::to_stderr;
 use serde_json::json;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -109,10 +110,4 @@ fn write_report(
     let (who, about) = (&cast.page()[..], &about[..]);
     let report = Report { title, asks, who, content, about, faults, stopped, result };
     report.write(&plan.output)
-}
-
-/// Prints to standard output; a reader that went away is no failure.
-pub(crate) fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -17,6 +17,7 @@ pub mod cast;
 mod command;
 pub mod disk;
 mod experiment;
+mod guard;
 pub mod identity;
 pub mod metrics;
 mod nats;
@@ -32,6 +33,7 @@ mod session;
 pub mod statistics;
 pub mod stop;
 pub mod subject;
+mod terminal;
 pub mod tune;
 mod workload;
 

@@ -1,6 +1,7 @@
 //! A RabbitMQ of one's own: started from what is installed, with ports, data, logs, cookie and settings apart
 //! from any other, and without plugins.
 
+use crate::guard::watch;
 use crate::metrics::Counts;
 use std::fs;
 use std::io;
@@ -49,7 +50,8 @@ impl Node {
         let mut command = Command::new("epmd");
         // Ctrl-C is for whoever ends the node in order; the node would start another mapper meanwhile.
         command.args(["-port", &port]).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().inspect(watch)
     }
 
     /// Sets what makes a command of RabbitMQ's mean this node.

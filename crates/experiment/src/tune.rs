@@ -11,9 +11,9 @@ mod report;
 pub mod settings_file;
 pub mod variant;
 
-use crate::command::say;
 use crate::report::{Report, about, file_time};
 use crate::stop::Stop;
+use crate::terminal::say;
 use call::Plan;
 pub use call::Words;
 use course::Course;

@@ -7,6 +7,7 @@ use crate::bench::workload::{SINGLE, Said, Tester, Workload};
 use crate::report::{Block, Table};
 use crate::statistics::median;
 use crate::subject::{Kind, Subject};
+use lepus_perf::to_stderr;
 use serde_json::{Value, json};
 use std::io;
 
@@ -150,13 +151,13 @@ struct Compared {
 }
 
 fn compare(both: &Both, plan: &Plan, subject: &Subject) -> io::Result<Compared> {
-    eprintln!("{}: the reference on the null broker", both.name);
+    to_stderr(format_args!("{}: the reference on the null broker", both.name));
     let null = plan.place.start(Kind::NullBroker)?;
     let floor = measure(both, Tester::Reference, &null, &plan.load)?;
     drop(null);
     let (mut reference, mut own) = (Vec::new(), Vec::new());
     for round in 1..=plan.rounds {
-        eprintln!("{}: {}, {round}/{}", both.name, both.title, plan.rounds);
+        to_stderr(format_args!("{}: {}, {round}/{}", both.name, both.title, plan.rounds));
         reference.push(measure(both, Tester::Reference, subject, &plan.load)?);
         own.push(measure(both, Tester::Own, subject, &plan.load)?);
     }

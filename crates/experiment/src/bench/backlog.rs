@@ -19,8 +19,10 @@ use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::words::List;
 use crate::disk;
 use crate::subject::Kind;
+use crate::terminal::say_line;
 use clap::Args;
 use figures::{Line, render};
+use lepus_perf::to_stderr;
 use row::ROWS;
 use serde_json::{Value, json};
 use std::io;
@@ -103,7 +105,7 @@ impl Plan {
 /// The names and titles of all rows.
 pub fn list() {
     for row in &ROWS {
-        println!("{:14} {}", row.name, row.title);
+        say_line(format_args!("{:14} {}", row.name, row.title));
     }
 }
 
@@ -120,7 +122,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let mut sheet =
         Sheet::new(Cover { name: "backlog", title: TITLE, asks: ASKS, size }, &plan.place);
     let dropped = format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale);
-    println!("{dropped}");
+    say_line(format_args!("{dropped}"));
     sheet.see(dropped);
     left_out.into_iter().for_each(|sentence| sheet.see(sentence));
     let mut was_measured = false;
@@ -139,7 +141,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 if plan.place.stop.is_wanted() {
                     break;
                 }
-                eprintln!("{} {} …", row.name, kind.map_or("floor", Kind::name));
+                to_stderr(format_args!("{} {} …", row.name, kind.map_or("floor", Kind::name)));
                 match (row.measure)(plan, kind) {
                     Ok(found) => {
                         was_measured |= !found.is_empty();

@@ -4,8 +4,11 @@ use crate::bench::measure::{self, Load};
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::workload::{Said, WORKLOADS, Workload};
+use crate::guard::watch;
 use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
+use crate::terminal::hint;
+use lepus_perf::to_stderr;
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::io;
@@ -46,7 +49,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let mut table = Table::new(["", "calls/m", "allocs/m", "calls by name"]);
     let has_tester = |one: &&Workload| match plan.load.testers.missing(one.tester) {
         Some(reason) => {
-            eprintln!("{} is left out: {reason}", one.name);
+            to_stderr(format_args!("{} is left out: {reason}", one.name));
             false
         }
         None => true,
@@ -55,12 +58,12 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         if plan.place.stop.is_wanted() {
             break;
         }
-        eprintln!("{} …", workload.name);
+        to_stderr(format_args!("{} …", workload.name));
         match count(workload, plan) {
             Ok((calls, allocations)) => {
                 let row = row(workload, &calls, allocations);
                 let line = Table { head: table.head.clone(), rows: vec![row.clone()] };
-                eprint!("{}", line.text());
+                hint(format_args!("{}", line.text()));
                 sheet.see(sentence(workload, &calls, allocations));
                 table.rows.push(row);
                 sheet.keep(figures(workload, &calls, allocations));
@@ -161,10 +164,12 @@ fn start_counter(pid: u32, output: &Path) -> io::Result<Option<Child>> {
     command.args(["stat", "-x", ",", "-o"]).arg(output);
     command.args(["-e", &events.join(","), "-p", &pid.to_string()]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    match command.spawn() {
+    match command.spawn().inspect(watch) {
         Ok(child) => Ok(Some(child)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            eprintln!("system calls are not counted: there is no perf (Debian: linux-perf)");
+            to_stderr(format_args!(
+                "system calls are not counted: there is no perf (Debian: linux-perf)"
+            ));
             Ok(None)
         }
         Err(error) => Err(error),

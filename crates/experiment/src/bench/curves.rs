@@ -15,7 +15,9 @@ use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use crate::report::{Block, Table, plot};
 use crate::statistics::median;
 use crate::subject::Kind;
+use crate::terminal::{hint, say_line};
 use clap::Args;
+use lepus_perf::to_stderr;
 use load::Load;
 use rows::{CURVES, Curve};
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ impl Plan {
 /// The names and titles of all curves.
 pub fn list() {
     for curve in &CURVES {
-        println!("{:16} {}", curve.name, curve.title);
+        say_line(format_args!("{:16} {}", curve.name, curve.title));
     }
 }
 
@@ -149,7 +151,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     }
     for (curve, size) in losing {
         let lost = format!("Another broker is cheaper: {} at {size} {}.", curve.name, curve.unit);
-        println!("{lost}");
+        say_line(format_args!("{lost}"));
         sheet.see(lost);
     }
     sheet.finish(&[LEGEND], measured > 0)
@@ -174,10 +176,10 @@ fn measure(
             if plan.place.stop.is_wanted() {
                 break;
             }
-            eprint!("{} {size} {} {round}/{} … ", curve.name, kind.name(), plan.rounds);
+            hint(format_args!("{} {size} {} {round}/{} … ", curve.name, kind.name(), plan.rounds));
             match Load::on(*kind, &plan.place, plan.load_core, |load| (curve.run)(load, size)) {
                 Ok(cost) => {
-                    eprintln!("{:.3} µs, {:.1} MB", cost.micros, cost.grown_mb);
+                    to_stderr(format_args!("{:.3} µs, {:.1} MB", cost.micros, cost.grown_mb));
                     costs.push(cost);
                 }
                 Err(error) => sheet.fault(format!(

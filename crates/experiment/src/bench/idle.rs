@@ -11,6 +11,7 @@ use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
 use clap::Args;
 use lepus_amqp::method::{exchange, queue};
+use lepus_perf::to_stderr;
 use lepus_probe::Client;
 use lepus_probe::procfs::Reading;
 use serde_json::{Value, json};
@@ -199,7 +200,7 @@ impl Probe<'_> {
         self.place.goes_on()?;
         let now = self.subject.settled_bytes()?;
         let bytes_each = now.saturating_sub(self.last) as f64 / count.max(1) as f64;
-        eprintln!("{name}: {bytes_each:.0} bytes each");
+        to_stderr(format_args!("{name}: {bytes_each:.0} bytes each"));
         self.last = now;
         Ok(Object { name, count, bytes_each })
     }

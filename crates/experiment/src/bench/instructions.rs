@@ -5,6 +5,7 @@
 use crate::bench::callgrind::{self, Count};
 use crate::bench::core_drive::{DRIVES, Drive};
 use crate::bench::ground::Ground;
+use crate::terminal::say_line;
 use std::io;
 use std::path::Path;
 
@@ -43,11 +44,11 @@ pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
             }
             None => "no ceiling".to_owned(),
         };
-        println!("{:14} {each:.0} instructions per message, {verdict}", drive.name);
+        say_line(format_args!("{:14} {each:.0} instructions per message, {verdict}", drive.name));
         let one = counts.iter().find(|(one, _)| drive.shards > 1 && one.is_one_shard_of(drive));
         if let Some((one, alone)) = one {
             let (text, is_good) = compare(one.name, alone, &count);
-            println!("{:14} {text}", "");
+            say_line(format_args!("{:14} {text}", ""));
             kept &= is_good;
         }
         counts.push((drive, count));
@@ -56,7 +57,7 @@ pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
         let comments = text.lines().filter(|line| line.starts_with('#'));
         let comments: String = comments.map(|line| format!("{line}\n")).collect();
         std::fs::write(file, comments + &ceilings)?;
-        println!("recorded in {}", file.display());
+        say_line(format_args!("recorded in {}", file.display()));
         return Ok(true);
     }
     Ok(kept)

@@ -3,6 +3,7 @@
 
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
+use crate::bench::words::from_one;
 use crate::cast::OWN_CLIENT;
 use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
@@ -11,6 +12,7 @@ use clap::Args;
 use lepus_amqp::client::{ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
 use lepus_amqp::properties::EMPTY;
+use lepus_perf::to_stderr;
 use lepus_probe::Client;
 use lepus_probe::procfs;
 use serde_json::{Value, json};
@@ -26,14 +28,19 @@ const REST: Duration = Duration::from_millis(5);
 /// How long after the last one has read.
 const LATER: Duration = Duration::from_secs(8);
 
+/// The longest message.
+const MIB_MAX: u64 = 1024;
+/// Each is a thread with the whole message.
+const CONSUMERS_MAX: u64 = 1000;
+
 /// How much of it.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct LargeMessage {
     /// Consumers, each of which gets it
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = from_one::<usize>(CONSUMERS_MAX))]
     consumers: usize,
     /// Its length
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = from_one::<usize>(MIB_MAX))]
     mib: usize,
 }
 
@@ -112,7 +119,7 @@ struct Found {
 impl Found {
     fn saw(&mut self, when: &'static str, bytes: u64) {
         let mb = bytes.saturating_sub(self.before) as f64 / 1e6;
-        eprintln!("{when}: {mb:.1} MB");
+        to_stderr(format_args!("{when}: {mb:.1} MB"));
         self.moments.push((when, mb));
     }
 

@@ -10,6 +10,7 @@ use crate::statistics::median;
 use crate::subject::{Kind, Subject, free_port};
 use clap::Args;
 use lepus_amqp::method::basic;
+use lepus_perf::to_stderr;
 use lepus_probe::procfs;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -107,7 +108,7 @@ fn measure(
         let waited = bystander.end()?;
         let resident = subject.read()?.resident_bytes as f64 / 1e6;
         let turn = longest_turn(&subject)?;
-        eprintln!("{name}: {:.3} s", answer.seconds);
+        to_stderr(format_args!("{name}: {:.3} s", answer.seconds));
         table.rows.push(vec![
             name.to_owned(),
             format!("{:.3}", answer.seconds),

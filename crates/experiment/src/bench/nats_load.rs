@@ -3,6 +3,7 @@
 //! NATS has no flow control: it ends a subscription whose reader is slower than its publishers. So at most [`WINDOW_BYTES`]
 //! are on the way to any subscriber; all that was sent has to arrive.
 
+use crate::terminal::say_line;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind, Read, Write};
@@ -95,9 +96,9 @@ impl Clock {
         if seconds >= 1.0 || is_over {
             let rate = |count: u64, told: u64| (count - told) as f64 / seconds;
             let (sent_rate, received_rate) = (rate(sent, self.told.0), rate(received, self.told.1));
-            println!(
+            say_line(format_args!(
                 "id: nats, time {now:.3} s, sent: {sent_rate:.0} msg/s, received: {received_rate:.0} msg/s"
-            );
+            ));
             (self.told_seconds, self.told) = (now, (sent, received));
         }
     }

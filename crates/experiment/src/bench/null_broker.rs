@@ -10,6 +10,7 @@ mod routes;
 mod session;
 
 use crate::bench::counters::{self, Shared};
+use lepus_perf::to_stderr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use session::{SessionKey, Sessions};
@@ -170,7 +171,7 @@ impl Server {
         match self.sessions.receive(key, bytes) {
             Ok(consumed) => connection.rest = bytes[consumed..].to_vec(),
             Err(reason) => {
-                eprintln!("null broker: {reason}");
+                to_stderr(format_args!("null broker: {reason}"));
                 self.close(key);
                 return false;
             }

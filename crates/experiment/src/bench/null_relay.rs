@@ -4,6 +4,7 @@
 use crate::bench::counters::{self, Shared};
 use crate::bench::null_broker::content;
 use crate::metrics::Counts;
+use lepus_perf::to_stderr;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind, Read, Write};
@@ -33,7 +34,7 @@ pub fn run(port: u16, metrics_port: u16) -> io::Result<()> {
         }
         let (input, output) = (TcpStream::from_std(input), TcpStream::from_std(output));
         if let Err(error) = relay(input, output, &mut counts, &shared) {
-            eprintln!("null relay: {error}");
+            to_stderr(format_args!("null relay: {error}"));
         }
     }
 }

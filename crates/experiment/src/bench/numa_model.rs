@@ -6,6 +6,7 @@ use crate::bench::core_drive;
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
 use crate::report::{Block, Table};
+use lepus_perf::to_stderr;
 use lepus_topology::{Machine, source};
 use serde_json::{Value, json};
 use std::io;
@@ -76,7 +77,7 @@ pub fn run(place: &Place) -> io::Result<()> {
     place.cast.load("drive", || "lepus-bench drive: the core without sockets".to_owned());
     let mut was_measured = false;
     for name in MACHINES.into_iter().take_while(|_| !place.stop.is_wanted()) {
-        eprintln!("{name} …");
+        to_stderr(format_args!("{name} …"));
         match count_on(name, place) {
             Ok((machine, cache, cases)) => {
                 was_measured = true;

@@ -5,6 +5,7 @@ use crate::cast::Cast;
 use crate::identity::Identity;
 use crate::stop::Stop;
 use crate::subject::{Choice, Kind, Placement, Site, Subject};
+use lepus_perf::to_stderr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -118,7 +119,7 @@ pub fn choose(
         left_out.extend(missing.iter().map(|why| format!("{} is left out: {why}.", kind.name())));
         missing.is_none()
     });
-    left_out.iter().for_each(|sentence| eprintln!("{sentence}"));
+    left_out.iter().for_each(|sentence| to_stderr(format_args!("{sentence}")));
     Ok((kinds, left_out))
 }
 

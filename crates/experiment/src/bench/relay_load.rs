@@ -1,6 +1,7 @@
 //! The load of the null relay: publish frames as fast as they are taken, on one connection, and a
 //! reader that counts what arrives on the other.
 
+use crate::terminal::say_line;
 use lepus_amqp::Method;
 use lepus_amqp::frame::{self, FrameKind};
 use lepus_amqp::method::basic;
@@ -51,7 +52,7 @@ pub fn run(port: u16, body_bytes: usize, seconds: u64) -> io::Result<()> {
         let now = start.elapsed().as_secs_f64();
         if now - told_at >= 1.0 || count == 0 {
             let rate = (bytes - told_bytes) as f64 / one as f64 / (now - told_at);
-            println!("id: relay, time {now:.3} s, received: {rate:.0} msg/s");
+            say_line(format_args!("id: relay, time {now:.3} s, received: {rate:.0} msg/s"));
             (told_bytes, told_at) = (bytes, now);
         }
         if count == 0 {

@@ -7,6 +7,8 @@ use crate::bench::sheet::{Cover, Sheet};
 use crate::bench::table::{self, Row};
 use crate::bench::workload::{WORKLOADS, Workload};
 use crate::subject::{Kind, Subject};
+use crate::terminal::hint;
+use lepus_perf::to_stderr;
 use serde_json::{Map, Value, json};
 use std::io;
 
@@ -62,10 +64,10 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 if plan.place.stop.is_wanted() {
                     break;
                 }
-                eprint!("{} {} {round}/{} … ", workload.name, kind.name(), plan.rounds);
+                hint(format_args!("{} {} {round}/{} … ", workload.name, kind.name(), plan.rounds));
                 match measure_patiently(workload, *kind, rabbitmq.as_ref(), plan) {
                     Ok(one) => {
-                        eprintln!("{:.0} msg/s, {:.3} µs", one.rate, one.cpu_micros);
+                        to_stderr(format_args!("{:.0} msg/s, {:.3} µs", one.rate, one.cpu_micros));
                         figures.push(one);
                     }
                     // One run that failed is no reason to lose the others.
@@ -108,7 +110,11 @@ fn add_counts(
         match calls {
             Ok(calls) => figures.iter_mut().for_each(|one| one.calls = calls.all),
             Err(error) => {
-                eprintln!("{} {}: calls not counted: {error}", workload.name, kind.name());
+                to_stderr(format_args!(
+                    "{} {}: calls not counted: {error}",
+                    workload.name,
+                    kind.name()
+                ));
             }
         }
     }
@@ -117,7 +123,11 @@ fn add_counts(
             measure::check_counts(workload, subject, &plan.load)
         });
         let found = counted.unwrap_or_else(|error| {
-            eprintln!("{} {}: counts not compared: {error}", workload.name, kind.name());
+            to_stderr(format_args!(
+                "{} {}: counts not compared: {error}",
+                workload.name,
+                kind.name()
+            ));
             None
         });
         for figures in figures {
@@ -141,7 +151,7 @@ fn measure_patiently(
     measure(&plan.load).or_else(|error| {
         plan.place.goes_on()?;
         let seconds = plan.load.seconds * 3;
-        eprint!("{error}; again for {seconds} s … ");
+        hint(format_args!("{error}; again for {seconds} s … "));
         measure(&Load { seconds, ..plan.load.clone() })
     })
 }
@@ -176,7 +186,7 @@ fn chosen_workloads(plan: &Plan) -> io::Result<Vec<&'static Workload>> {
             continue;
         }
         if let Some(reason) = plan.load.testers.missing(workload.tester) {
-            eprintln!("{} is left out: {reason}", workload.name);
+            to_stderr(format_args!("{} is left out: {reason}", workload.name));
             continue;
         }
         workloads.push(workload);

@@ -7,6 +7,8 @@ use crate::cast::Cast;
 use crate::identity::Identity;
 use crate::report::{Block, Content, Report, about, file_time};
 use crate::stop::Stop;
+use crate::terminal::{say, say_line};
+use lepus_perf::to_stderr;
 use serde_json::{Value, json};
 use std::io;
 use std::path::PathBuf;
@@ -71,19 +73,20 @@ impl Sheet {
         }
     }
 
-    /// Prints a part, keeps it, and writes the report with all parts so far. `figures` are a run of its own in `result.json`.
+    /// Keeps a part, writes the report with all parts so far, and prints the part. `figures` are a run of its own in `result.json`.
     /// Whoever took part since the last one is told before it.
     ///
     /// # Errors
     /// When the directory cannot be written.
     pub fn add(&mut self, blocks: Vec<Block>, figures: Option<Value>) -> io::Result<()> {
         let (brokers, loads) = (self.cast.brokers(), self.cast.loads());
-        print!("{}", introduction(&brokers[self.told.0..], &loads[self.told.1..]));
+        let told = introduction(&brokers[self.told.0..], &loads[self.told.1..]) + &text(&blocks);
         self.told = (brokers.len(), loads.len());
-        print!("{}", text(&blocks));
         self.content.blocks.extend(blocks);
         self.parts.extend(figures);
-        self.write()
+        let written = self.write();
+        say(&told);
+        written
     }
 
     fn write(&self) -> io::Result<()> {
@@ -124,13 +127,13 @@ impl Sheet {
 
     /// Notes what was seen, and tells it at once: for what stands in no table.
     pub fn tell(&mut self, sentence: String) {
-        println!("{sentence}");
+        say_line(format_args!("{sentence}"));
         self.see(sentence);
     }
 
     /// Notes what could not be measured, and why; it is told at once, and written with the next part.
     pub fn fault(&mut self, fault: String) {
-        eprintln!("{fault}");
+        to_stderr(format_args!("{fault}"));
         self.faults.push(fault);
     }
 
@@ -140,14 +143,14 @@ impl Sheet {
     /// As for [`Sheet::add`], and when nothing at all `was_measured`.
     pub fn finish(mut self, legend: &[&str], was_measured: bool) -> io::Result<()> {
         let texts = legend.iter().map(|text| Block::Text((*text).to_owned()));
-        println!();
+        say("\n");
         self.add(texts.collect(), None)?;
-        println!("{}", self.directory.join("report.html").display());
+        say_line(format_args!("{}", self.directory.join("report.html").display()));
         // Whoever ended it knows why it failed.
         if self.stop.is_wanted() || (self.faults.is_empty() && was_measured) {
             self.ground.done();
         } else {
-            println!("what failed has its logs in {}", self.ground.path().display());
+            say_line(format_args!("what failed has its logs in {}", self.ground.path().display()));
         }
         match was_measured {
             true => Ok(()),

@@ -14,8 +14,11 @@ use crate::call::absolute;
 use crate::cast::Cast;
 use crate::stop::Stop;
 use crate::subject::Site;
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use lepus_perf::to_stderr;
 use std::convert::Infallible;
+use std::error::Error;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -222,6 +225,16 @@ pub enum Names {
     List,
 }
 
+/// A number from 1 to `most`: of nothing there are no figures.
+pub fn from_one<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
+    most: u64,
+) -> RangedU64ValueParser<T>
+where
+    T::Error: Send + Sync + Error,
+{
+    RangedU64ValueParser::new().range(1..=most)
+}
+
 /// Words of one option, with commas or spaces between them.
 #[derive(Clone, Debug, Default)]
 pub struct List(pub Vec<String>);
@@ -306,7 +319,7 @@ impl Places {
         let stop = Stop::on_signals().map_err(|error| error.to_string())?;
         let notes: Vec<String> = raised(self.seconds).into_iter().collect();
         for note in &notes {
-            eprintln!("{note}");
+            to_stderr(format_args!("{note}"));
         }
         let cast = Cast::default();
         let lavinmqperf = beside.filter(|path| path.exists());

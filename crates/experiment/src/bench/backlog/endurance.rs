@@ -11,6 +11,7 @@ use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use crate::report::{Block, Table, plot};
 use crate::subject::Kind;
 use clap::Args;
+use lepus_perf::to_stderr;
 use serde_json::{Value, json};
 use std::fs;
 use std::io;
@@ -126,7 +127,10 @@ fn endure(plan: &Plan) -> io::Result<Endured> {
     let filled =
         visit.load(&plan.backlog, tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
     let rate = messages as f64 / filled.seconds;
-    eprintln!("{messages} messages of backlog at {rate:.0}/s, {:.0} MB resident", mb(filled.peak));
+    to_stderr(format_args!(
+        "{messages} messages of backlog at {rate:.0}/s, {:.0} MB resident",
+        mb(filled.peak)
+    ));
     let (rate, seconds) = (plan.rate.to_string(), plan.seconds.to_string());
     let words = [
         "-x", "1", "-y", "1", "-u", QUEUE, "-s", &size, "-c", "5000", "-q", "500", "-A", "50",

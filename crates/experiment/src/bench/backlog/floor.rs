@@ -5,6 +5,7 @@ use super::figures::{Figures, Line};
 use crate::affinity::spawn_on;
 use crate::bench::measure::pinned;
 use crate::subject::free_port;
+use crate::terminal::say_line;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::{TcpListener, TcpStream};
@@ -32,7 +33,7 @@ pub fn append(path: &Path, count: usize) -> io::Result<()> {
             file.sync_data()?;
         }
         let messages = (count * (CHUNK_BYTES / MESSAGE_BYTES)) as f64;
-        println!("{pass} {:.0}", messages / start.elapsed().as_secs_f64());
+        say_line(format_args!("{pass} {:.0}", messages / start.elapsed().as_secs_f64()));
     }
     std::fs::remove_file(path)
 }
@@ -82,7 +83,7 @@ pub fn echo(port: u16, count: u64) -> io::Result<()> {
         stream.write_all(&message)?;
         stream.read_exact(&mut answer)?;
     }
-    println!("{:.0}", count as f64 / start.elapsed().as_secs_f64());
+    say_line(format_args!("{:.0}", count as f64 / start.elapsed().as_secs_f64()));
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use super::figures::{Figures, Line};
 use super::visit::Visit;
 use crate::cast::OWN_CLIENT;
 use crate::subject::Kind;
+use crate::terminal::say_line;
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::method::{basic, confirm, queue};
@@ -57,7 +58,7 @@ pub fn seed(port: u16, queues: usize, each: u64) -> io::Result<()> {
             peer.expect("queue.declare-ok")?;
         }
     }
-    println!("declare {:.0}", queues as f64 / start.elapsed().as_secs_f64());
+    say_line(format_args!("declare {:.0}", queues as f64 / start.elapsed().as_secs_f64()));
     peer.send(1, confirm::Select::default());
     peer.expect("confirm.select-ok")?;
     let (mut sent, mut confirmed) = (0, 0);
@@ -80,7 +81,7 @@ pub fn seed(port: u16, queues: usize, each: u64) -> io::Result<()> {
     while confirmed < sent {
         confirmed = await_confirm(&mut peer)?.max(confirmed);
     }
-    println!("publish {:.0}", sent as f64 / start.elapsed().as_secs_f64());
+    say_line(format_args!("publish {:.0}", sent as f64 / start.elapsed().as_secs_f64()));
     Ok(())
 }
 
