@@ -9,6 +9,7 @@ mod treadmill;
 
 use crate::report::Content;
 use crate::session::Session;
+use crate::workload::Outcome;
 use std::fmt;
 
 /// One of the experiments.
@@ -19,10 +20,19 @@ pub struct Experiment {
     pub title: &'static str,
     /// What the report asked.
     pub asks: &'static str,
+    /// Whether each message that is sent has to come to one consumer.
+    pub(crate) is_checked: bool,
     /// Measures.
     pub(crate) measure: fn(&mut Session<'_>),
     /// Says what was measured.
     pub(crate) describe: fn(&Session<'_>) -> Content,
+}
+
+impl Experiment {
+    /// Whether a run went as it has to.
+    pub(crate) fn holds(&self, outcome: &Outcome) -> bool {
+        outcome.is_good() && (!self.is_checked || outcome.arrived() >= outcome.total.sent)
+    }
 }
 
 impl fmt::Debug for Experiment {

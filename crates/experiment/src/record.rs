@@ -84,7 +84,7 @@ impl Record {
         })
     }
 
-    /// A figure's median and range over the rounds.
+    /// A figure's median and range over the rounds that went well.
     #[must_use]
     pub fn spread(
         &self,
@@ -94,10 +94,11 @@ impl Record {
         figure: impl Fn(&Outcome) -> Option<f64>,
     ) -> Option<Bar> {
         let runs = self.runs_of(subject, placement, load);
-        spread(runs.filter_map(|run| figure(&run.outcome)).collect())
+        let good = runs.filter(|run| run.outcome.is_good());
+        spread(good.filter_map(|run| figure(&run.outcome)).collect())
     }
 
-    /// The first broker's figure by the second's, round by round: median and range of these ratios.
+    /// The first broker's figure by the second's, round by round: median and range of these ratios, where both went well.
     #[must_use]
     pub fn ratio(
         &self,
@@ -107,6 +108,9 @@ impl Record {
     ) -> Option<Bar> {
         let ratios = self.runs_of(0, placement, load).filter_map(|run| {
             let other = self.runs_of(1, placement, load).find(|other| other.round == run.round)?;
+            if !run.outcome.is_good() || !other.outcome.is_good() {
+                return None;
+            }
             let ratio = figure(&run.outcome)? / figure(&other.outcome)?;
             ratio.is_finite().then_some(ratio)
         });
@@ -186,6 +190,16 @@ mod tests {
         // The third round has no partner.
         assert_eq!((ratio.value, ratio.low, ratio.high), (3.0, 2.0, 4.0));
         assert_eq!(record().ratio("p", "other", |outcome| Some(outcome.rate())), None);
+    }
+
+    #[test]
+    fn runs_that_failed_are_in_no_figure() {
+        let mut record = record();
+        for run in &mut record.runs {
+            run.outcome.errors.push("reset".to_owned());
+        }
+        assert_eq!(record.spread(0, "p", "l", |outcome| Some(outcome.rate())), None);
+        assert_eq!(record.ratio("p", "l", |outcome| Some(outcome.rate())), None);
     }
 
     #[test]

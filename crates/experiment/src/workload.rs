@@ -178,6 +178,8 @@ pub struct Outcome {
     pub gap: Option<String>,
     /// What went wrong otherwise.
     pub errors: Vec<String>,
+    /// Whether somebody wanted it to end before its time: what was on its way then is not missing.
+    pub is_cut_short: bool,
     /// The broker's process; empty when it runs elsewhere.
     pub samples: Vec<Sample>,
     /// Microseconds of the broker's CPU per message, between the first and the last line.
@@ -196,6 +198,21 @@ impl Outcome {
             return rate;
         }
         if self.total.seconds > 0.0 { handled(&self.total) / self.total.seconds } else { 0.0 }
+    }
+
+    /// Whether its figures are those of a load that went well.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.gap.is_none() && self.errors.is_empty()
+    }
+
+    /// How many of the messages that were sent came, each to one consumer.
+    #[must_use]
+    pub fn arrived(&self) -> f64 {
+        match self.is_cut_short {
+            true => self.total.sent,
+            false => self.total.received.min(self.total.sent - self.missing).max(0.0),
+        }
     }
 
     /// By how many seconds of the offered load the backlog at the end of the load was longer than that in
@@ -288,7 +305,8 @@ pub fn run(
             "the load ended without a summary ({status}): {text}"
         )));
     }
-    if !status.success() && outcome.gap.is_none() && !stop.is_wanted() {
+    outcome.is_cut_short = stop.is_wanted();
+    if !status.success() && outcome.gap.is_none() && !outcome.is_cut_short {
         outcome.errors.push(format!("{status}: {}", complaints.lines().last().unwrap_or("")));
     }
     Ok(outcome)

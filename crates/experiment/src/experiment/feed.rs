@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::report::{Block, Content, plot};
 use crate::session::Session;
 use crate::subject::Placement;
-use crate::workload::Load;
+use crate::workload::{Load, Outcome};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "feed",
@@ -15,6 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     asks: "A producer sends numbered messages of 100 bytes, a consumer checks that each arrives intact and in order. A report \
            of 2010 measured 790,000 messages a second with the server on one CPU, 530,000 on two, 270,000 on six. How does \
            throughput follow the broker's cores here, and did everything arrive?",
+    is_checked: true,
     measure,
     describe,
 };
@@ -68,12 +69,59 @@ fn checked(record: &Record) -> String {
             Some(format!("{name}, {}, round {}: {gap}", run.placement, run.round + 1))
         })
         .collect();
-    let messages: f64 = record.runs.iter().map(|run| run.outcome.total.received).sum();
-    match gaps.first() {
-        None => format!(
-            "All of {} messages arrived intact and in order.",
-            crate::plot::significant(messages)
-        ),
-        Some(gap) => format!("Not everything arrived as it was sent: first gap of {gap}."),
+    let sum =
+        |of: fn(&Outcome) -> f64| -> f64 { record.runs.iter().map(|run| of(&run.outcome)).sum() };
+    let (sent, arrived) = (sum(|outcome| outcome.total.sent), sum(Outcome::arrived));
+    let failed = record.runs.iter().filter(|run| !run.outcome.errors.is_empty()).count();
+    let text = crate::plot::significant;
+    let mut out = match gaps.first() {
+        None if arrived >= sent && failed == 0 => {
+            return format!("All of {} messages arrived intact and in order.", text(sent));
+        }
+        // Rounded, some that are missing would not be seen.
+        _ => format!("{arrived:.0} of {sent:.0} messages arrived."),
+    };
+    if failed > 0 {
+        out.push_str(&format!(" In {failed} of {} runs there were errors.", record.runs.len()));
+    }
+    if let Some(gap) = gaps.first() {
+        out.push_str(&format!(" Not everything arrived as it was sent: first gap of {gap}."));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Run;
+    use crate::workload::Interval;
+
+    #[test]
+    fn what_did_not_arrive_is_told() {
+        let outcome = |sent, received| Outcome {
+            total: Interval { sent, received, ..Interval::default() },
+            ..Outcome::default()
+        };
+        let said = |outcome: Outcome| {
+            let holds = EXPERIMENT.holds(&outcome);
+            let (placement, load) = ("1 core".to_owned(), LOAD.to_owned());
+            let run = Run { subject: 0, placement, load, round: 0, outcome };
+            let record =
+                Record { names: vec!["x".to_owned()], runs: vec![run], ..Record::default() };
+            (checked(&record), holds)
+        };
+        let (text, holds) = said(outcome(1_000.0, 1_000.0));
+        assert!(text.starts_with("All of 1,000 messages") && holds, "{text}");
+        let (text, holds) = said(outcome(1_000_000.0, 999_999.0));
+        assert!(text.starts_with("999999 of 1000000 messages") && !holds, "{text}");
+        let lost = Outcome { missing: 3.0, ..outcome(10.0, 10.0) };
+        assert_eq!(said(lost.clone()), ("7 of 10 messages arrived.".to_owned(), false));
+        assert!(said(Outcome { is_cut_short: true, ..lost }).1);
+        let failed = Outcome { errors: vec!["reset".to_owned()], ..outcome(10.0, 10.0) };
+        let (text, holds) = said(failed);
+        assert!(text.contains("In 1 of 1 runs there were errors") && !holds, "{text}");
+        let gap = Outcome { gap: Some("7 is missing".to_owned()), ..outcome(10.0, 9.0) };
+        let (text, holds) = said(gap);
+        assert!(text.contains("9 of 10") && text.contains("7 is missing") && !holds, "{text}");
     }
 }

@@ -17,6 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            messages, mandatory, at most 100 publishes unconfirmed, prefetch 300. A report of 2020 compared a broker \
            interpreted (24,354 and 37,489 messages a second) and compiled (36,620 and 47,626). How many messages a second \
            pass, and how long do consumers and publishers wait, second by second?",
+    is_checked: false,
     measure,
     describe,
 };

@@ -15,6 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            publishes again when it receives them. A report of 2011 found a machine of 24 real cores almost half as fast \
            as one of 12: each message crossed schedulers and NUMA nodes at nearly every step. How many messages a \
            second pass, what do they cost, and how many stay on one core from publish to deliver?",
+    is_checked: false,
     measure,
     describe,
 };

@@ -17,6 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            a fixed rate to 4 consumers, whether the broker keeps up or not; what a slow moment delays counts as \
            waiting (no coordinated omission). At which rate does the slow tail rise, and what does the log cost? \
            (Content filters and the database of that report come later.)",
+    is_checked: false,
     measure,
     describe,
 };

@@ -21,6 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            100,000 of 10,240 bytes; then the page cache is emptied and an auto-acknowledging consumer drains all. A report of \
            2009 saw 2.0 to 2.5 GB written for each GB published, and 6 GB more while draining 3. How many bytes are \
            written and read, and does filling get slower as the backlog grows?",
+    is_checked: false,
     measure,
     describe,
 };

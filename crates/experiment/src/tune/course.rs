@@ -192,8 +192,7 @@ fn score(goal: Goal, outcome: &Outcome) -> Option<f64> {
         Goal::Throughput => outcome.rate(),
         Goal::Latency => 1.0 / slowest(outcome)?,
     };
-    let is_good = outcome.gap.is_none() && outcome.errors.is_empty();
-    (is_good && score.is_finite() && score > 0.0).then_some(score)
+    (outcome.is_good() && score.is_finite() && score > 0.0).then_some(score)
 }
 
 /// The mean latency of the slowest 5 %, in microseconds.
