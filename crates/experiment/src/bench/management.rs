@@ -4,6 +4,7 @@
 use crate::bench::measure::{self, Figures, Load};
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
+use crate::bench::words::{ROUNDS_MAX, from_one};
 use crate::bench::workload::{WORKLOADS, Workload};
 use crate::report::{Block, Table};
 use crate::statistics::median;
@@ -33,14 +34,17 @@ const LOGIN: &str = "Z3Vlc3Q6Z3Vlc3Q=";
 /// The load beside which everything is asked for.
 const LOAD: &str = "stream-16";
 
+/// Their definitions are one text.
+const QUEUES_MAX: u64 = 1_000_000;
+
 /// How many objects, and how often.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ManyQueues {
     /// Queues, each with three bindings
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = from_one::<usize>(QUEUES_MAX))]
     queues: usize,
     /// Pairs of runs, with and without somebody who asks for all queues
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = from_one::<usize>(ROUNDS_MAX))]
     rounds: usize,
 }
 
@@ -63,12 +67,29 @@ pub fn run(plan: ManyQueues, place: &Place, load: &Load) -> io::Result<()> {
     let mut sheet = Sheet::new(Cover { name: "management", title: TITLE, asks: ASKS, size }, place);
     let port = free_port()?;
     let place = place.with_flags(["--management-listen".to_owned(), format!("127.0.0.1:{port}")]);
-    let mut was_measured = false;
-    match measure(plan, &place, load, port, &mut sheet) {
-        Ok(()) => was_measured = true,
-        Err(error) => sheet.fault(error.to_string()),
+    let mut answers = Answers::default();
+    if let Err(error) = measure(plan, &place, load, port, &mut answers, &mut sheet) {
+        // A wish to stop interrupts whatever waits for an answer.
+        sheet.fault(place.goes_on().err().unwrap_or(error).to_string());
     }
-    sheet.finish(&LEGEND, was_measured)
+    sheet.finish(&LEGEND, !answers.figures.is_empty())
+}
+
+/// What was answered until now.
+#[derive(Debug, Default)]
+struct Answers {
+    rows: Vec<Vec<String>>,
+    figures: Vec<Value>,
+}
+
+impl Answers {
+    fn blocks(&self) -> Vec<Block> {
+        let columns =
+            ["what", "seconds", "answer MB", "broker MB", "others wait ms", "longest turn ms"];
+        let mut table = Table::new(columns);
+        table.rows.clone_from(&self.rows);
+        vec![Block::Heading("Answers".to_owned()), Block::Table(table)]
+    }
 }
 
 fn measure(
@@ -76,14 +97,27 @@ fn measure(
     place: &Place,
     load: &Load,
     port: u16,
+    answers: &mut Answers,
     sheet: &mut Sheet,
 ) -> io::Result<()> {
     let subject = place.start(Kind::Lepus)?;
     place.cast.load("requests", || "lepus-bench management".to_owned());
-    let columns =
-        ["what", "seconds", "answer MB", "broker MB", "others wait ms", "longest turn ms"];
-    let mut table = Table::new(columns);
-    let mut figures = Vec::new();
+    let outcome = ask_all(plan, place, &subject, port, answers);
+    // What was answered before a request failed, or somebody wanted it to end, is worth as much as before.
+    if !answers.figures.is_empty() {
+        sheet.add(answers.blocks(), Some(json!({"answers": answers.figures})))?;
+    }
+    outcome?;
+    beside(plan, place, load, &subject, port, sheet)
+}
+
+fn ask_all(
+    plan: ManyQueues,
+    place: &Place,
+    subject: &Subject,
+    port: u16,
+    answers: &mut Answers,
+) -> io::Result<()> {
     let file = definitions(plan.queues);
     let asked = [
         ("import of definitions", "POST", "/api/definitions", file.as_str()),
@@ -103,13 +137,13 @@ fn measure(
     ];
     for (name, method, path, body) in asked {
         place.goes_on()?;
-        let bystander = Bystander::start(&subject)?;
+        let bystander = Bystander::start(subject)?;
         let answer = ask(port, method, path, body)?;
         let waited = bystander.end()?;
         let resident = subject.read()?.resident_bytes as f64 / 1e6;
-        let turn = longest_turn(&subject)?;
+        let turn = longest_turn(subject)?;
         to_stderr(format_args!("{name}: {:.3} s", answer.seconds));
-        table.rows.push(vec![
+        answers.rows.push(vec![
             name.to_owned(),
             format!("{:.3}", answer.seconds),
             format!("{:.1}", answer.bytes as f64 / 1e6),
@@ -117,7 +151,7 @@ fn measure(
             format!("{:.1}", waited * 1e3),
             format!("{:.1}", turn * 1e3),
         ]);
-        figures.push(json!({
+        answers.figures.push(json!({
             "request": format!("{method} {path}"),
             "seconds": answer.seconds,
             "answer_bytes": answer.bytes,
@@ -126,11 +160,7 @@ fn measure(
             "longest_turn_seconds": turn,
         }));
     }
-    sheet.add(
-        vec![Block::Heading("Answers".to_owned()), Block::Table(table)],
-        Some(json!({"answers": figures})),
-    )?;
-    beside(plan, place, load, &subject, port, sheet)
+    Ok(())
 }
 
 const POLICY: &str =
@@ -156,10 +186,26 @@ fn beside(
     let workload = WORKLOADS.iter().find(|workload| workload.name == LOAD);
     let workload = workload.expect("the load has a name that is there");
     let (mut alone, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..plan.rounds.max(1) {
+    let pair = || {
         place.goes_on()?;
-        alone.push(load_once(workload, place, load, subject, None)?);
-        with.push(load_once(workload, place, load, subject, Some(port))?);
+        let alone = load_once(workload, place, load, subject, None)?;
+        Ok((alone, load_once(workload, place, load, subject, Some(port))?))
+    };
+    let mut outcome = Ok(());
+    for _ in 0..plan.rounds {
+        match pair() {
+            Ok(pair) => {
+                alone.push(pair.0);
+                with.push(pair.1);
+            }
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        }
+    }
+    if alone.is_empty() {
+        return outcome;
     }
     let mut table = Table::new(["", "messages/s", "shard µs", "CPU µs", "asked"]);
     let of = |runs: &[Run], pick: fn(&Run) -> f64| median(runs.iter().map(pick));
@@ -190,7 +236,8 @@ fn beside(
     };
     let found = json!({"alone": json_of(&alone), "with": json_of(&with), "rate_ratio": rate, "shard_ratio": shard});
     let heading = Block::Heading(format!("{}, and all queues asked for", workload.title));
-    sheet.add(vec![heading, Block::Table(table)], Some(found))
+    sheet.add(vec![heading, Block::Table(table)], Some(found))?;
+    outcome
 }
 
 fn load_once(

@@ -56,9 +56,19 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             .collect();
         // RabbitMQ takes seconds to start, so it stays for all rounds; idle it needs next to nothing.
         let rabbitmq = match brokers.contains(&Kind::RabbitMq) {
-            true => Some(plan.place.start(Kind::RabbitMq)?),
-            false => None,
+            true => plan.place.start(Kind::RabbitMq).map(Some),
+            false => Ok(None),
         };
+        if plan.place.stop.is_wanted() {
+            break;
+        }
+        // A broker that does not start is no reason to lose what the others show.
+        let rabbitmq = rabbitmq.unwrap_or_else(|error| {
+            runs.retain(|(kind, _)| *kind != Kind::RabbitMq);
+            let (load, broker) = (workload.name, Kind::RabbitMq.name());
+            sheet.fault(format!("{load} {broker}: left out: {error}"));
+            None
+        });
         for round in 1..=plan.rounds {
             for (kind, figures) in &mut runs {
                 if plan.place.stop.is_wanted() {

@@ -225,6 +225,9 @@ pub enum Names {
     List,
 }
 
+/// The most rounds.
+pub const ROUNDS_MAX: u64 = 1_000;
+
 /// A number from 1 to `most`: of nothing there are no figures.
 pub fn from_one<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
     most: u64,

@@ -81,7 +81,7 @@ const ASKS: &str =
     "Do publishing and consuming above a backlog on disk stay as fast and as small as they begin?";
 const LEGEND: [&str; 1] = [
     "received/s: messages that the tester received, the mean of each whole minute. MB: the broker's resident memory, and the \
-     bytes of its data directory. CPU: user and system time of the broker for each message received.",
+     bytes of its data directory. CPU: user and system time of the broker for each message received, of the whole load.",
 ];
 
 /// Fills the backlog, then publishes and consumes at the rate, and reports each minute.
@@ -113,8 +113,16 @@ struct Endured {
     messages: u64,
     filled: Loaded,
     endured: Loaded,
+    course: Course,
+}
+
+/// How it went on, as the tester says.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Course {
     /// Messages received per second in each whole minute.
     minutes: Vec<f64>,
+    /// Messages received in all, those after the last whole minute as well.
+    received: f64,
 }
 
 fn endure(plan: &Plan) -> io::Result<Endured> {
@@ -136,19 +144,22 @@ fn endure(plan: &Plan) -> io::Result<Endured> {
         "-x", "1", "-y", "1", "-u", QUEUE, "-s", &size, "-c", "5000", "-q", "500", "-A", "50",
         "-r", &rate, "-R", &rate, "-z", &seconds,
     ];
-    let endured =
-        visit.load(&plan.backlog, tester(&plan.backlog, Tester::Own, visit.port(), &words))?;
+    // Whoever ends it early gets what there was until then.
+    let endured = visit.load_while_wanted(
+        &plan.backlog,
+        tester(&plan.backlog, Tester::Own, visit.port(), &words),
+    )?;
     let output = fs::read_to_string(plan.backlog.tester_output())?;
-    Ok(Endured { messages, filled, endured, minutes: minutes(&output) })
+    Ok(Endured { messages, filled, endured, course: course(&output) })
 }
 
 impl Endured {
     fn blocks(&self, kind: Kind) -> Vec<Block> {
         let mut table = Table::new(["minute", "received/s"]);
-        for (at, rate) in self.minutes.iter().enumerate() {
+        for (at, rate) in self.course.minutes.iter().enumerate() {
             table.rows.push(vec![(at + 1).to_string(), format!("{rate:.0}")]);
         }
-        let numbers = self.minutes.iter().enumerate();
+        let numbers = self.course.minutes.iter().enumerate();
         let points = numbers.map(|(at, rate)| ((at + 1) as f64, *rate)).collect();
         let title = "Messages received, by minute".to_owned();
         let line = LinePlot {
@@ -158,19 +169,21 @@ impl Endured {
             series: vec![Series { name: kind.name().to_owned(), look: Look::nth(0), points }],
         };
         // A line needs two points.
-        let plot = (self.minutes.len() > 1).then(|| plot(line.render()));
+        let plot = (self.course.minutes.len() > 1).then(|| plot(line.render()));
         let mut blocks = vec![Block::Heading(title), Block::Table(table)];
         blocks.extend(plot);
         blocks
     }
 
     fn cpu_micros(&self) -> Option<f64> {
-        let received = self.minutes.iter().sum::<f64>() * 60.0;
+        let received = self.course.received;
         (received > 0.0).then(|| self.endured.cpu_seconds * 1e6 / received)
     }
 
+    /// Of two minutes the last is the second itself.
     fn last_by_second(&self) -> Option<f64> {
-        Some(self.minutes.last()? / self.minutes.get(1)?)
+        let [_, second, .., last] = self.course.minutes[..] else { return None };
+        (second > 0.0).then(|| last / second)
     }
 
     fn sentences(&self) -> Vec<String> {
@@ -186,12 +199,10 @@ impl Endured {
         if let Some(share) = self.last_by_second() {
             out.push(format!("The last minute by the second: {share:.3}."));
         }
-        match self.cpu_micros() {
-            Some(cpu) => out.push(format!("CPU: {cpu:.2} µs per message.")),
-            None => {
-                out.push("It was over before the first minute was: no rate is told.".to_owned())
-            }
+        if self.course.minutes.is_empty() {
+            out.push("It was over before the first minute was: no rate is told.".to_owned());
         }
+        out.extend(self.cpu_micros().map(|cpu| format!("CPU: {cpu:.2} µs per message.")));
         out
     }
 
@@ -201,7 +212,8 @@ impl Endured {
             "backlog_messages": self.messages,
             "fill_messages_per_second": self.messages as f64 / self.filled.seconds,
             "fill_resident_peak_mb": mb(self.filled.peak),
-            "messages_per_second_by_minute": self.minutes,
+            "messages_per_second_by_minute": self.course.minutes,
+            "messages_received": self.course.received,
             "last_minute_by_second": self.last_by_second(),
             "resident_peak_mb": mb(self.endured.peak),
             "resident_end_mb": mb(self.endured.end),
@@ -216,19 +228,19 @@ fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// Messages received per second in each whole minute.
-fn minutes(output: &str) -> Vec<f64> {
+fn course(output: &str) -> Course {
     let mut said = Said::default();
-    let (mut minutes, mut received, mut seconds) = (Vec::new(), 0.0, 0.0);
+    let (mut course, mut received, mut seconds) = (Course::default(), 0.0, 0.0);
     for interval in output.lines().filter_map(|line| said.hear(line)) {
         received += interval.received * interval.seconds;
+        course.received += interval.received * interval.seconds;
         seconds += interval.seconds;
         if seconds >= 60.0 {
-            minutes.push(received / seconds);
+            course.minutes.push(received / seconds);
             (received, seconds) = (0.0, 0.0);
         }
     }
-    minutes
+    course
 }
 
 #[cfg(test)]
@@ -239,12 +251,16 @@ mod tests {
     #[test]
     fn what_was_over_before_a_minute_has_no_rate() {
         let loaded = Loaded { seconds: 2.0, cpu_seconds: 1.2, ..Loaded::default() };
-        let mut endured =
-            Endured { messages: 10, filled: loaded, endured: loaded, minutes: Vec::new() };
+        let course = Course { minutes: Vec::new(), received: 1_200.0 };
+        let mut endured = Endured { messages: 10, filled: loaded, endured: loaded, course };
         assert!(endured.sentences().iter().any(|text| text.contains("no rate is told")));
+        assert_eq!(endured.json(Kind::Lepus)["cpu_micros_per_message"], 1_000.0);
+        endured.course.received = 0.0;
         assert_eq!(endured.json(Kind::Lepus)["cpu_micros_per_message"], Value::Null);
-        endured.minutes = vec![10.0, 5.0, 5.0];
-        assert_eq!((endured.cpu_micros(), endured.last_by_second()), (Some(1_000.0), Some(1.0)));
+        endured.course.minutes = vec![10.0, 5.0];
+        assert_eq!(endured.last_by_second(), None);
+        endured.course.minutes.push(4.0);
+        assert_eq!(endured.last_by_second(), Some(0.8));
         let is_plot = |block: &Block| matches!(block, Block::Plot(_));
         assert!(endured.blocks(Kind::Lepus).iter().any(is_plot));
     }
@@ -256,6 +272,9 @@ mod tests {
             let rate = if second <= 60 { 10 } else { 20 };
             let _ = writeln!(text, "id: x, time {second}.000 s, received: {rate} msg/s");
         }
-        assert_eq!(minutes(&text), [10.0, 20.0]);
+        let course = course(&text);
+        assert_eq!(course.minutes, [10.0, 20.0]);
+        // The ten seconds behind the last whole minute cost CPU as well.
+        assert_eq!(course.received.round(), 2_000.0);
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,18 @@ impl Visit {
     /// Runs a load to its end.
     ///
     /// # Errors
+    /// When it fails, or takes longer than it may, or somebody wants the whole to end.
+    pub fn load(&self, plan: &Plan, tester: Command) -> io::Result<Loaded> {
+        let loaded = self.load_while_wanted(plan, tester)?;
+        plan.place.goes_on()?;
+        Ok(loaded)
+    }
+
+    /// The same, where a wish to stop leaves what there is until then.
+    ///
+    /// # Errors
     /// When it fails, or takes longer than it may.
-    pub fn load(&self, plan: &Plan, mut tester: Command) -> io::Result<Loaded> {
+    pub fn load_while_wanted(&self, plan: &Plan, mut tester: Command) -> io::Result<Loaded> {
         let pid = self.pid()?;
         let output = plan.tester_output();
         let before = procfs::read(pid)?;
@@ -109,9 +119,9 @@ impl Visit {
         let mut last = before;
         let mut tester_seconds = 0.0;
         let mut samples = 0;
-        let status = loop {
+        let mut look = |child: &mut Child| -> io::Result<Option<ExitStatus>> {
             if let Some(status) = child.try_wait()? {
-                break status;
+                return Ok(Some(status));
             }
             last = procfs::read(pid)?;
             loaded.moved = procfs::moved(pid)?;
@@ -125,24 +135,28 @@ impl Visit {
                 loaded.disk.0 = loaded.disk.0.max(loaded.disk.1);
             }
             samples += 1;
-            let patience = || match start.elapsed() > plan.patience {
-                true => Err(io::Error::other(format!(
-                    "the load was given up after {} s",
-                    plan.patience.as_secs()
-                ))),
-                false => Ok(()),
-            };
-            if let Err(error) = plan.place.goes_on().and_then(|()| patience()) {
-                child.kill()?;
-                child.wait()?;
-                return Err(error);
+            if start.elapsed() > plan.patience {
+                let seconds = plan.patience.as_secs();
+                return Err(io::Error::other(format!("the load was given up after {seconds} s")));
             }
-            sleep(PAUSE);
+            Ok(None)
+        };
+        let outcome = loop {
+            match look(&mut child) {
+                Ok(Some(status)) => break Ok(status),
+                Ok(None) if plan.place.stop.is_wanted() => break end(&mut child),
+                Ok(None) => sleep(PAUSE),
+                // A tester without a broker would go on beside what is measured next.
+                Err(error) => {
+                    end(&mut child)?;
+                    break Err(error);
+                }
+            }
         };
         loaded.seconds = start.elapsed().as_secs_f64();
         copier.join().map_err(|_| io::ErrorKind::BrokenPipe)??;
-        plan.place.goes_on()?;
-        if !status.success() {
+        let status = outcome?;
+        if !status.success() && !plan.place.stop.is_wanted() {
             let log = plan.load.errors.display();
             return Err(io::Error::other(format!("the tester ended with {status}: see {log}")));
         }
@@ -211,6 +225,11 @@ impl Visit {
     pub fn pid(&self) -> io::Result<u32> {
         self.subject.seen_pid()
     }
+}
+
+fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    child.kill()?;
+    child.wait()
 }
 
 /// The rate that a tester sums up with: the higher one of sending and receiving.
