@@ -6,7 +6,8 @@ use crate::subject::{Choice, Kind, Site};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser};
 use clap::{Args, Command, FromArgMatches};
 use lepus_perf::Uri;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 const SCALE_MAX: f64 = 100.0;
 const ROUNDS_MAX: usize = 1_000;
@@ -145,6 +146,11 @@ impl Words {
 /// A path that stays the same in another working directory.
 pub(crate) fn absolute(path: PathBuf) -> Result<PathBuf, String> {
     std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// An error with the path that it is of.
+pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn whole(text: &str, most: usize) -> Result<usize, String> {

@@ -6,7 +6,6 @@
 use crate::report::Table;
 use crate::subject::{Kind, Subject};
 use serde_json::{Value, json};
-use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -155,7 +154,7 @@ impl Identity {
             Some(Kind::RabbitMq | Kind::LavinMq | Kind::Nats) | None => split(&subject.product),
         };
         let promise = match kind {
-            Some(Kind::Lepus) => own_promise(&settings, |name| env::var(name).ok()),
+            Some(Kind::Lepus) => own_promise(&settings),
             Some(kind) => promise(kind, &version),
             None => NOBODY_LOOKED,
         };
@@ -264,17 +263,15 @@ fn promise(kind: Kind, version: &str) -> Promise {
     FACTS.iter().rfind(fits).map_or(NOBODY_LOOKED, |fact| fact.promise)
 }
 
-/// What `lepus` promises with these settings, in the environment that it inherits.
-fn own_promise(settings: &str, environment: impl Fn(&str) -> Option<String>) -> Promise {
+/// What `lepus` promises with these settings; it inherits none.
+fn own_promise(settings: &str) -> Promise {
     const SOURCE: &str = "docs/durability.md";
     let words: Vec<&str> = settings.split([' ', '=', ',']).collect();
     if words.contains(&"--config") {
         return Promise { means: "what its configuration file says", ..NOBODY_LOOKED };
     }
     let flag = words.iter().rposition(|word| ["--sync", "--store-sync"].contains(word));
-    let named = flag.and_then(|at| words.get(at + 1)).map(|word| (*word).to_owned());
-    let inherited = || environment("LEPUS_STORE_SYNC").or_else(|| environment("LEPUS_SYNC"));
-    match named.or_else(inherited).as_deref() {
+    match flag.and_then(|at| words.get(at + 1)).copied() {
         None | Some("always") => Promise {
             durability: Durability::Synced,
             means: "fdatasync of the log, one for all that wait; transient messages are confirmed from memory",
@@ -315,18 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn lepus_promises_what_its_settings_and_its_environment_say() {
-        let durability = |settings: &str, inherited: Option<&str>| {
-            let inherited = inherited.map(str::to_owned);
-            own_promise(settings, |name| inherited.clone().filter(|_| name == "LEPUS_SYNC"))
-                .durability
-        };
-        assert_eq!(durability("--shards 1", None), Durability::Synced);
-        assert_eq!(durability("--shards 1 --sync interval", None), Durability::Written);
-        assert_eq!(durability("--store-sync=never", None), Durability::Written);
-        assert_eq!(durability("--shards 1", Some("never")), Durability::Written);
-        assert_eq!(durability("--sync always", Some("never")), Durability::Synced);
-        assert_eq!(durability("--config x.toml", None), Durability::Unknown);
+    fn lepus_promises_what_its_settings_say() {
+        let durability = |settings: &str| own_promise(settings).durability;
+        assert_eq!(durability("--shards 1"), Durability::Synced);
+        assert_eq!(durability("--shards 1 --sync interval"), Durability::Written);
+        assert_eq!(durability("--store-sync=never"), Durability::Written);
+        assert_eq!(durability("--sync always"), Durability::Synced);
+        assert_eq!(durability("--config x.toml"), Durability::Unknown);
     }
 
     #[test]

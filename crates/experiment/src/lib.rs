@@ -33,6 +33,7 @@ mod session;
 pub mod statistics;
 pub mod stop;
 pub mod subject;
+mod surroundings;
 mod terminal;
 pub mod tune;
 mod workload;

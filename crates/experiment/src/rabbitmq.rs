@@ -3,6 +3,7 @@
 
 use crate::guard::watch;
 use crate::metrics::Counts;
+use crate::surroundings;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -54,8 +55,9 @@ impl Node {
         command.spawn().inspect(watch)
     }
 
-    /// Sets what makes a command of RabbitMQ's mean this node.
+    /// Sets what makes a command of RabbitMQ's mean this node, and nothing that was set for another.
     pub fn set_environment(&self, command: &mut Command) {
+        surroundings::clear(command);
         command.env("RABBITMQ_NODENAME", &self.name);
         command.env("RABBITMQ_NODE_PORT", self.port.to_string());
         command.env("RABBITMQ_DIST_PORT", (self.port + 1).to_string());

@@ -113,14 +113,41 @@ impl Report<'_> {
     }
 }
 
+/// Whether a report names a plot of its so.
+fn is_plot(name: &str) -> bool {
+    let number = name.strip_prefix("plot-").and_then(|name| name.strip_suffix(".svg"));
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
 /// Plots of an earlier report in the same directory would pass for this one's.
 fn remove_plots(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        if name.starts_with("plot-") && name.ends_with(".svg") {
+        if is_plot(name) {
             fs::remove_file(&path)?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lepus_probe::Scratch;
+
+    #[test]
+    fn plots_of_others_stay() {
+        let scratch = Scratch::new("plots");
+        for name in ["plot-1.svg", "plot-12.svg", "plot-of-mine.svg", "plot-.svg", "plot-1.png"] {
+            fs::write(scratch.path().join(name), "x").unwrap();
+        }
+        remove_plots(scratch.path()).unwrap();
+        let left = fs::read_dir(scratch.path()).unwrap().flatten();
+        let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["plot-.svg", "plot-1.png", "plot-of-mine.svg"]);
+    }
 }

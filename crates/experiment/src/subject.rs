@@ -7,6 +7,7 @@ use crate::nats;
 use crate::rabbitmq::Node;
 use crate::sample::Target;
 use crate::stop::Stop;
+use crate::surroundings;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::queue;
 use lepus_perf::Uri;
@@ -564,6 +565,9 @@ fn start_ours(
     };
     if let Some(data) = &subject.data {
         fs::create_dir_all(data)?;
+    }
+    if kind != Kind::RabbitMq {
+        surroundings::clear(&mut command);
     }
     // Below its own directory, because the path of the control socket in it has to be short.
     command.current_dir(scratch).stdin(Stdio::null());

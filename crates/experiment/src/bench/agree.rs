@@ -103,7 +103,7 @@ pub fn run(plan: &Plan) -> io::Result<bool> {
     let kind = kind.ok_or_else(|| io::Error::other(format!("no broker {}", plan.broker)))?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
     let cover = Cover { name: "agree", title: TITLE, asks: ASKS, size: ("medians of", size) };
-    let mut sheet = Sheet::new(cover, &plan.place);
+    let mut sheet = Sheet::new(cover, &plan.place)?;
     let subject = plan.place.start(kind)?;
     let mut table = Table::new([
         "",

@@ -120,7 +120,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let dropping = disk::drop_page_cache(&plan.place.site.scratch)?;
     let size = ("scale", plan.scale.to_string());
     let mut sheet =
-        Sheet::new(Cover { name: "backlog", title: TITLE, asks: ASKS, size }, &plan.place);
+        Sheet::new(Cover { name: "backlog", title: TITLE, asks: ASKS, size }, &plan.place)?;
     let dropped = format!("Scale {}; the page cache is dropped by {dropping}.", plan.scale);
     say_line(format_args!("{dropped}"));
     sheet.see(dropped);

@@ -45,7 +45,7 @@ const LEGEND: [&str; 2] = [
 pub fn run(plan: &Plan) -> io::Result<()> {
     let size = ("loads of", format!("{} s", plan.load.seconds));
     let cover = Cover { name: "costs", title: TITLE, asks: ASKS, size };
-    let mut sheet = Sheet::new(cover, &plan.place);
+    let mut sheet = Sheet::new(cover, &plan.place)?;
     let mut table = Table::new(["", "calls/m", "allocs/m", "calls by name"]);
     let has_tester = |one: &&Workload| match plan.load.testers.missing(one.tester) {
         Some(reason) => {

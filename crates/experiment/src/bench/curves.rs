@@ -120,7 +120,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     };
     let size = format!("{} rounds", plan.rounds);
     let cover = Cover { name: "curves", title: TITLE, asks: ASKS, size: ("medians of", size) };
-    let mut sheet = Sheet::new(cover, &plan.place);
+    let mut sheet = Sheet::new(cover, &plan.place)?;
     left_out.into_iter().for_each(|sentence| sheet.see(sentence));
     plan.place.cast.load("curves", || OWN_CLIENT.to_owned());
     let (mut losing, mut compared, mut measured) = (Vec::new(), 0, 0);

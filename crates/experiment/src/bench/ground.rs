@@ -1,5 +1,6 @@
 //! The directory in which a run keeps what it needs only while it runs: the brokers' data, the testers' output.
 
+use crate::call::named;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -20,13 +21,18 @@ impl Ground {
     pub fn below(parent: &Path) -> io::Result<Ground> {
         let now = crate::report::file_time(SystemTime::now());
         let path = parent.join(format!("scratch-{now}-{}", std::process::id()));
-        fs::create_dir_all(&path)?;
+        fs::create_dir_all(&path).map_err(|error| named(&path, &error))?;
         Ok(Ground { path, is_done: AtomicBool::new(false) })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether a log says something, so that the directory stays when the value goes.
+    pub fn has_logs(&self) -> bool {
+        has_logs(&self.path).unwrap_or(true)
     }
 
     /// Says that nothing in it is of interest to anybody.
@@ -45,16 +51,34 @@ impl Drop for Ground {
     }
 }
 
+fn is_log(entry: &fs::DirEntry) -> io::Result<bool> {
+    let is_named = entry.path().extension().is_some_and(|extension| extension == "log");
+    Ok(is_named && entry.metadata()?.len() > 0)
+}
+
+fn has_logs(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let found = match entry.file_type()?.is_dir() {
+            true => has_logs(&entry.path())?,
+            false => is_log(&entry)?,
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Removes everything but logs that say something; whether nothing is left.
 fn clear(directory: &Path) -> io::Result<bool> {
     let mut is_empty = true;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let path = entry.path();
-        let is_log = path.extension().is_some_and(|extension| extension == "log");
         if entry.file_type()?.is_dir() {
             is_empty &= clear(&path)?;
-        } else if is_log && entry.metadata()?.len() > 0 {
+        } else if is_log(&entry)? {
             is_empty = false;
         } else {
             fs::remove_file(&path)?;
@@ -85,6 +109,8 @@ mod tests {
     fn nothing_stays_of_a_run_that_went_well() {
         let scratch = Scratch::new("ground");
         let (ground, _) = filled(scratch.path());
+        fs::write(ground.path().join("lepus/output.log"), "").unwrap();
+        assert!(!ground.has_logs());
         ground.done();
         drop(ground);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
@@ -95,6 +121,7 @@ mod tests {
         let scratch = Scratch::new("ground-failed");
         let (ground, broker) = filled(scratch.path());
         let tester = ground.path().join("tester.log");
+        assert!(ground.has_logs());
         drop(ground);
         assert!(broker.join("output.log").exists());
         assert!(!broker.join("data").exists() && !tester.exists());

@@ -57,7 +57,7 @@ pub fn run(plan: Crowd, place: &Place) -> io::Result<()> {
         plan.connections, plan.channels, plan.queues, plan.idle
     );
     let mut sheet =
-        Sheet::new(Cover { name: "idle", title: TITLE, asks: ASKS, size: ("size", size) }, place);
+        Sheet::new(Cover { name: "idle", title: TITLE, asks: ASKS, size: ("size", size) }, place)?;
     let mut found = Found::default();
     place.cast.load("idle", || OWN_CLIENT.to_owned());
     // What was measured until something failed is worth as much as before.

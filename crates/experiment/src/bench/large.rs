@@ -56,7 +56,7 @@ const LEGEND: [&str; 1] = [
 /// When the broker does not start or ends a connection, or the report cannot be written.
 pub fn run(plan: LargeMessage, place: &Place) -> io::Result<()> {
     let size = ("message", format!("{} MiB to {} consumers", plan.mib, plan.consumers));
-    let mut sheet = Sheet::new(Cover { name: "large", title: TITLE, asks: ASKS, size }, place);
+    let mut sheet = Sheet::new(Cover { name: "large", title: TITLE, asks: ASKS, size }, place)?;
     place.cast.load("large", || OWN_CLIENT.to_owned());
     let mut found = Found::default();
     if let Err(error) = measure(plan, place, &mut found) {

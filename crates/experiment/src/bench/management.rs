@@ -64,7 +64,8 @@ const LEGEND: [&str; 5] = [
 /// When the broker does not start or refuses a request, or the report cannot be written.
 pub fn run(plan: ManyQueues, place: &Place, load: &Load) -> io::Result<()> {
     let size = ("objects", format!("{} queues, {} bindings", plan.queues, plan.queues * BINDINGS));
-    let mut sheet = Sheet::new(Cover { name: "management", title: TITLE, asks: ASKS, size }, place);
+    let mut sheet =
+        Sheet::new(Cover { name: "management", title: TITLE, asks: ASKS, size }, place)?;
     let port = free_port()?;
     let place = place.with_flags(["--management-listen".to_owned(), format!("127.0.0.1:{port}")]);
     let mut answers = Answers::default();

@@ -73,7 +73,7 @@ const LEGEND: [&str; 2] = [
 pub fn run(place: &Place) -> io::Result<()> {
     let size = ("messages", format!("{MESSAGES} and twice as many"));
     let cover = Cover { name: "numa-model", title: TITLE, asks: ASKS, size };
-    let mut sheet = Sheet::new(cover, place);
+    let mut sheet = Sheet::new(cover, place)?;
     place.cast.load("drive", || "lepus-bench drive: the core without sockets".to_owned());
     let mut was_measured = false;
     for name in MACHINES.into_iter().take_while(|_| !place.stop.is_wanted()) {

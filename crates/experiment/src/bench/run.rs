@@ -42,7 +42,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let workloads = chosen_workloads(plan)?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
     let cover = Cover { name: "run", title: TITLE, asks: ASKS, size: ("medians of", size) };
-    let mut sheet = Sheet::new(cover, &plan.place);
+    let mut sheet = Sheet::new(cover, &plan.place)?;
     left_out.into_iter().for_each(|sentence| sheet.see(sentence));
     let mut rows = Vec::new();
     for workload in workloads {

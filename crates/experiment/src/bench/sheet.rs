@@ -3,6 +3,7 @@
 
 use crate::bench::ground::Ground;
 use crate::bench::place::Place;
+use crate::call::named;
 use crate::cast::Cast;
 use crate::identity::Identity;
 use crate::report::{Block, Content, Report, about, file_time};
@@ -10,10 +11,13 @@ use crate::stop::Stop;
 use crate::terminal::{say, say_line};
 use lepus_perf::to_stderr;
 use serde_json::{Value, json};
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
+use std::{fs, io};
+
+/// Reports of one command that begin in one second.
+const NAMESAKES_MAX: u32 = 1_000;
 
 /// A report that grows.
 #[derive(Debug)]
@@ -51,12 +55,15 @@ pub struct Cover {
 
 impl Sheet {
     /// Begins the report of a command, in a directory of its own below the results of `place`.
-    #[must_use]
-    pub fn new(cover: Cover, place: &Place) -> Sheet {
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn new(cover: Cover, place: &Place) -> io::Result<Sheet> {
         let Cover { name, title, asks, size } = cover;
-        let directory = place.results.join(format!("{name}-{}", file_time(SystemTime::now())));
+        let stem = format!("{name}-{}", file_time(SystemTime::now()));
+        let directory = unused(&place.results, &stem)?;
         let content = Content { seen: place.notes.clone(), ..Content::default() };
-        Sheet {
+        Ok(Sheet {
             name,
             title,
             asks,
@@ -70,7 +77,7 @@ impl Sheet {
             cast: place.cast.clone(),
             ground: Arc::clone(&place.ground),
             told: (0, 0),
-        }
+        })
     }
 
     /// Keeps a part, writes the report with all parts so far, and prints the part. `figures` are a run of its own in `result.json`.
@@ -149,7 +156,7 @@ impl Sheet {
         // Whoever ended it knows why it failed.
         if self.stop.is_wanted() || (self.faults.is_empty() && was_measured) {
             self.ground.done();
-        } else {
+        } else if self.ground.has_logs() {
             say_line(format_args!("what failed has its logs in {}", self.ground.path().display()));
         }
         match was_measured {
@@ -157,6 +164,31 @@ impl Sheet {
             false => Err(io::Error::other("nothing was measured")),
         }
     }
+}
+
+impl Drop for Sheet {
+    fn drop(&mut self) {
+        // One in which nothing was written is no report; any other stays.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// A new directory of this name, with a number behind it where others began in the same second.
+fn unused(parent: &Path, stem: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(parent).map_err(|error| named(parent, &error))?;
+    let numbered = (2..=NAMESAKES_MAX).map(|number| format!("{stem}-{number}"));
+    for name in std::iter::once(stem.to_owned()).chain(numbered) {
+        let path = parent.join(name);
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(named(&path, &error)),
+        }
+    }
+    Err(io::Error::other(format!(
+        "{}: there are too many of this name",
+        parent.join(stem).display()
+    )))
 }
 
 /// Who took part, for a terminal, which is too narrow for a table of sentences.
@@ -193,8 +225,6 @@ mod tests {
     use super::*;
     use crate::subject::Subject;
     use lepus_probe::Scratch;
-    use std::fs;
-    use std::path::Path;
 
     #[test]
     fn plots_are_left_out_of_a_terminal() {
@@ -204,13 +234,24 @@ mod tests {
     }
 
     #[test]
+    fn two_reports_of_one_second_have_directories_of_their_own() {
+        let scratch = Scratch::new("namesakes");
+        let names: Vec<PathBuf> = (0..3).map(|_| unused(scratch.path(), "x").unwrap()).collect();
+        assert_eq!(names, ["x", "x-2", "x-3"].map(|name| scratch.path().join(name)));
+        let file = scratch.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = unused(&file, "x").unwrap_err().to_string();
+        assert!(error.contains(&file.display().to_string()), "{error}");
+    }
+
+    #[test]
     fn what_is_measured_is_in_the_report_before_the_end() {
         let scratch = Scratch::new("sheet");
         let place = Place::for_test(scratch.path());
         place.cast.load("t", || "tester 7".to_owned());
         let cover =
             Cover { name: "x", title: "A title", asks: "Why?", size: ("rounds", "3".to_owned()) };
-        let mut sheet = Sheet::new(cover, &place);
+        let mut sheet = Sheet::new(cover, &place).unwrap();
         let heading = |text: &str| vec![Block::Heading(text.to_owned())];
         sheet.add(heading("first part"), Some(json!({"one": 1}))).unwrap();
         let directory = sheet.directory.clone();

@@ -61,7 +61,7 @@ pub fn run(plan: Churn, place: &Place) -> io::Result<()> {
         plan.connects, plan.clients, plan.staying
     );
     let cover = Cover { name: "tls-churn", title: TITLE, asks: ASKS, size: ("size", size) };
-    let mut sheet = Sheet::new(cover, place);
+    let mut sheet = Sheet::new(cover, place)?;
     place.cast.load("tls-churn", || OWN_CLIENT.to_owned());
     let mut found = Found::default();
     if let Err(error) = measure(plan, place, &mut found) {

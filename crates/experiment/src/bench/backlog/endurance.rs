@@ -92,7 +92,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let place = &plan.backlog.place;
     let size = format!("{} s at {}/s above {} MB", plan.seconds, plan.rate, plan.backlog_mb);
     let cover = Cover { name: "endurance", title: TITLE, asks: ASKS, size: ("size", size) };
-    let mut sheet = Sheet::new(cover, place);
+    let mut sheet = Sheet::new(cover, place)?;
     match endure(plan) {
         Ok(endured) => {
             sheet.add(endured.blocks(plan.kind), Some(endured.json(plan.kind)))?;
