@@ -53,8 +53,13 @@ impl Row {
             let figures = Figures::median(runs);
             let (load, broker) = (self.workload.name, kind.name());
             let (rate, micros) = (figures.rate, figures.cpu_micros);
+            let doubts = doubts(&figures);
+            let doubts = match doubts.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", doubts.join("; ")),
+            };
             format!(
-                "{load}: {broker} {rate:.0} messages per second at {micros:.3} µs of its CPU each."
+                "{load}: {broker} {rate:.0} messages per second at {micros:.3} µs of its CPU each{doubts}."
             )
         };
         self.runs.iter().map(sentence).collect()
@@ -89,10 +94,10 @@ impl Row {
     fn line(&self, kind: Kind, figures: &Figures) -> Vec<String> {
         let latency =
             figures.latency.map(|(median, tail)| format!("{:.1}/{:.1}", median / 1e3, tail / 1e3));
-        let mark = if figures.tester_share > TESTER_SHARE_MAX { "*" } else { "" };
-        let counts = figures.disagreement.map(|apart| match apart <= DISAGREEMENT_MAX {
-            true => "agree".to_owned(),
-            false => format!("APART {:.1} %", apart * 100.0),
+        let mark = if is_testers(figures) { "*" } else { "" };
+        let counts = figures.disagreement.map(|apart| match is_apart(figures) {
+            false => "agree".to_owned(),
+            true => format!("APART {:.1} %", apart * 100.0),
         });
         vec![
             kind.name().to_owned(),
@@ -130,8 +135,11 @@ pub fn summary(rows: &[Row]) -> Vec<Block> {
     ]);
     for row in rows {
         let show = |kind: Kind| {
-            let text =
-                |figures: Figures| format!("{:.0}/s {:.3} µs", figures.rate, figures.cpu_micros);
+            let text = |figures: Figures| {
+                let mark = if is_testers(&figures) { "*" } else { "" };
+                let apart = if is_apart(&figures) { " APART" } else { "" };
+                format!("{:.0}/s{mark} {:.3} µs{apart}", figures.rate, figures.cpu_micros)
+            };
             or_dash(row.of(kind).map(text))
         };
         table.rows.push(vec![
@@ -147,12 +155,47 @@ pub fn summary(rows: &[Row]) -> Vec<Block> {
             share(row.ratio(Kind::Lepus, Kind::NullBroker), 2),
         ]);
     }
-    vec![
+    let mut blocks = vec![
         Block::Heading("All loads".to_owned()),
         Block::Table(table.without_empty_columns()),
         bars(rows, "CPU of the broker per message", Unit::Micros, |figures| figures.cpu_micros),
         bars(rows, "Messages per second", Unit::Number, |figures| figures.rate),
-    ]
+    ];
+    blocks.extend(doubtful(rows).map(Block::Text));
+    blocks
+}
+
+/// Whether the rate is the tester's.
+fn is_testers(figures: &Figures) -> bool {
+    figures.tester_share > TESTER_SHARE_MAX
+}
+
+/// Whether counts of the same messages are not the same.
+fn is_apart(figures: &Figures) -> bool {
+    figures.disagreement.is_some_and(|apart| apart > DISAGREEMENT_MAX)
+}
+
+/// Why figures are not what they seem.
+fn doubts(figures: &Figures) -> Vec<String> {
+    let testers = is_testers(figures).then(|| "*: the tester was at its limit".to_owned());
+    let apart = figures.disagreement.filter(|_| is_apart(figures));
+    let apart = apart.map(|apart| format!("APART: counts differ by {:.1} %", apart * 100.0));
+    testers.into_iter().chain(apart).collect()
+}
+
+/// The bars whose figures are not what they seem, under plots that have no marks.
+fn doubtful(rows: &[Row]) -> Option<String> {
+    let mut out = Vec::new();
+    for row in rows {
+        for (kind, runs) in &row.runs {
+            let doubts = doubts(&Figures::median(runs));
+            if !doubts.is_empty() {
+                let (load, broker) = (row.workload.name, kind.name());
+                out.push(format!("{load}, {broker}: {}", doubts.join("; ")));
+            }
+        }
+    }
+    (!out.is_empty()).then(|| format!("In the plots: {}.", out.join(". ")))
 }
 
 /// A figure of all brokers under all loads: medians with the range of the rounds.
@@ -209,7 +252,13 @@ mod tests {
                 (Kind::NullBroker, vec![figures(1.0, 0.5, 0.0)]),
             ],
         };
+        let seen = row.sentences();
+        assert!(seen[0].contains("the tester was at its limit"), "{}", seen[0]);
+        assert!(seen[1].contains("APART: counts differ by 2.0 %"), "{}", seen[1]);
+        assert!(seen[2].ends_with("4.000 µs of its CPU each."), "{}", seen[2]);
         let (text, summary) = (text(&row.details()), text(&summary(&[row])));
+        let doubt = format!("In the plots: {}, lepus: *", WORKLOADS[0].name);
+        assert!(summary.contains(&doubt), "{summary}");
         let line = |name: &str| {
             let found = text.lines().find(|line| line.trim_start().starts_with(name));
             found.unwrap().split_whitespace().collect::<Vec<_>>()
@@ -221,7 +270,7 @@ mod tests {
         let words: Vec<_> = last.split_whitespace().collect();
         assert_eq!(
             words[1..],
-            "0/s 2.000 µs 0/s 20.000 µs 0/s 4.000 µs 0/s 1.000 µs 0.100 0.50 2.00"
+            "0/s* 2.000 µs 0/s 20.000 µs APART 0/s 4.000 µs 0/s 1.000 µs 0.100 0.50 2.00"
                 .split(' ')
                 .collect::<Vec<_>>()
         );
