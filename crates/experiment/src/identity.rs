@@ -3,9 +3,10 @@
 //! A rate is worth what the broker promises for it: a confirm may mean that a message is on the disk, that the system has it,
 //! or nothing at all. What is said of that here was read where [`Promise::source`] says.
 
-use crate::report::Table;
+use crate::report::{Table, utc};
 use crate::subject::{Kind, Subject};
 use serde_json::{Value, json};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -132,6 +133,8 @@ pub struct Identity {
     pub product: String,
     /// Its version, empty where it does not tell.
     pub version: String,
+    /// When the program's file was written, where it is one of ours: builds of one version are told apart by it.
+    pub built: Option<String>,
     /// What it tells its clients, where that is another product.
     pub tells: Option<String>,
     /// The settings that it was started with, as far as they matter.
@@ -159,14 +162,18 @@ impl Identity {
             None => NOBODY_LOOKED,
         };
         let tells = (kind == Some(Kind::Lepus)).then(|| subject.product.clone());
+        let built = built(lepus).filter(|_| kind == Some(Kind::Lepus));
         let name = name.to_owned();
-        Identity { name, product, version, tells, settings, promise }
+        Identity { name, product, version, built, tells, settings, promise }
     }
 
     /// Product and version in one.
     #[must_use]
     pub fn label(&self) -> String {
-        let own = format!("{} {}", self.product, self.version).trim().to_owned();
+        let mut own = format!("{} {}", self.product, self.version).trim().to_owned();
+        if let Some(built) = &self.built {
+            own.push_str(&format!(" (built {built})"));
+        }
         match &self.tells {
             Some(tells) if !tells.is_empty() => format!("{own}, tells clients {tells}"),
             _ => own,
@@ -192,6 +199,7 @@ impl Identity {
             "name": self.name,
             "product": self.product,
             "version": self.version,
+            "built": self.built,
             "tells_clients": self.tells,
             "started_with": self.settings,
             "confirm": {
@@ -226,13 +234,19 @@ pub fn own_version(lepus: &Path) -> String {
     says(Command::new(lepus).arg("version")).unwrap_or_else(|| "lepus".to_owned())
 }
 
+/// When the file of a program was written.
+fn built(program: &Path) -> Option<String> {
+    Some(utc(fs::metadata(program).ok()?.modified().ok()?))
+}
+
 /// The load tester that is a part of `lepus`.
 pub const OWN_TESTER: &str = "lepus perf";
 
 /// What the load tester of a build of `lepus` calls itself.
 #[must_use]
 pub fn own_tester(lepus: &Path) -> String {
-    own_version(lepus).replacen("lepus", OWN_TESTER, 1)
+    let version = own_version(lepus).replacen("lepus", OWN_TESTER, 1);
+    built(lepus).map_or_else(|| version.clone(), |built| format!("{version} (built {built})"))
 }
 
 /// The first line that a program prints.
@@ -289,6 +303,8 @@ fn own_promise(settings: &str) -> Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_probe::Scratch;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
     fn what_a_confirm_means_follows_the_version() {
@@ -319,6 +335,18 @@ mod tests {
         assert_eq!(durability("--store-sync=never"), Durability::Written);
         assert_eq!(durability("--sync always"), Durability::Synced);
         assert_eq!(durability("--config x.toml"), Durability::Unknown);
+    }
+
+    #[test]
+    fn builds_of_one_version_are_told_apart() {
+        let scratch = Scratch::new("built");
+        let program = scratch.path().join("lepus");
+        let file = fs::File::create(&program).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(86_400)).unwrap();
+        assert_eq!(built(&program).as_deref(), Some("1970-01-02 00:00:00 UTC"));
+        assert_eq!(built(&scratch.path().join("none")), None);
+        let tester = own_tester(&program);
+        assert!(tester.ends_with("(built 1970-01-02 00:00:00 UTC)"), "{tester}");
     }
 
     #[test]
