@@ -7,7 +7,6 @@ mod core_drive;
 mod costs;
 mod counters;
 mod curves;
-mod ground;
 mod idle;
 mod instructions;
 mod large;

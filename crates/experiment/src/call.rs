@@ -9,7 +9,7 @@ use lepus_perf::Uri;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const SCALE_MAX: f64 = 100.0;
+pub(crate) const SCALE_MAX: f64 = 100.0;
 const ROUNDS_MAX: usize = 1_000;
 const SECONDS_MAX: f64 = 86_400.0;
 /// Columns of the help at most.
@@ -103,7 +103,7 @@ impl Words {
     /// brokers and loads with, `now` the time for the name of the output directory.
     ///
     /// # Errors
-    /// When there is no working directory to start from.
+    /// When there is no working directory to start from, or a process is named of a broker that is started here.
     pub(crate) fn plan(
         self,
         lepus: PathBuf,
@@ -124,7 +124,19 @@ impl Words {
         site.scratch = absolute(self.data_dir.unwrap_or_else(|| output.clone()))?.join(own);
         let mut choices = vec![self.uri];
         choices.extend(self.vs);
-        for (choice, pid) in choices.iter_mut().zip([self.pid, self.vs_pid]) {
+        let pids = [("--pid", self.pid, "--uri"), ("--vs-pid", self.vs_pid, "--vs")];
+        for (option, pid, of) in pids.iter().skip(choices.len()) {
+            if pid.is_some() {
+                return Err(format!("{option} is of the broker at {of}, which is not given"));
+            }
+        }
+        for (choice, (option, pid, of)) in choices.iter_mut().zip(pids) {
+            if choice.is_ours() && pid.is_some() {
+                return Err(format!(
+                    "{option} is of a broker that runs already, at {of} amqp://…; the process of {} is known",
+                    choice.name()
+                ));
+            }
             if let Choice::At(_, known) = choice {
                 *known = pid;
             }
@@ -158,7 +170,8 @@ fn whole(text: &str, most: usize) -> Result<usize, String> {
     number.ok_or_else(|| format!("a whole number from 1 to {most} is needed"))
 }
 
-fn number(text: &str, most: f64) -> Result<f64, String> {
+/// A number above 0.
+pub(crate) fn number(text: &str, most: f64) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= most);
     number.ok_or_else(|| format!("a number above 0, up to {most}, is needed"))
 }
@@ -264,6 +277,18 @@ mod tests {
             ("jit -x", "unexpected argument '-x'"),
         ] {
             let text = read_line(line).unwrap_err();
+            assert!(text.contains(part), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_process_of_a_broker_that_is_started_here_is_not_named() {
+        for (line, part) in [
+            ("jit --pid 7", "--pid is of a broker that runs already"),
+            ("jit --uri amqp://there --vs lepus --vs-pid 7", "--vs-pid"),
+            ("jit --vs-pid 7", "not given"),
+        ] {
+            let text = read_line(line).unwrap().plan(PathBuf::from("lepus"), "now").unwrap_err();
             assert!(text.contains(part), "{line}: {text}");
         }
     }

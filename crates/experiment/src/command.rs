@@ -2,6 +2,7 @@
 
 use crate::call::Words;
 use crate::experiment::Experiment;
+use crate::ground::Output;
 use crate::plan::Plan;
 use crate::report::{Content, Report, about, file_time};
 use crate::session::Session;
@@ -9,7 +10,6 @@ use crate::stop::Stop;
 use crate::terminal::say;
 use lepus_perf::to_stderr;
 use serde_json::json;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,14 +50,13 @@ pub fn run(words: Words) -> ExitCode {
 fn carry_out(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
     let stop = Stop::on_signals().map_err(|error| error.to_string())?;
     let start = Instant::now();
-    fs::create_dir_all(&plan.site.scratch)
-        .map_err(|error| format!("{}: {error}", plan.site.scratch.display()))?;
+    let output = Output::prepare(&plan.output, &plan.site.scratch)?;
     let mut session = Session::new(plan, stop);
     (experiment.measure)(&mut session);
     session.record.stopped = session.is_over();
     if session.record.runs.is_empty() {
         if session.record.stopped {
-            let _ = fs::remove_dir_all(&plan.site.scratch);
+            output.ground.done();
         }
         let fault = session
             .record
@@ -70,8 +69,8 @@ fn carry_out(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
     write_report(experiment, &session, &content, start.elapsed().as_secs_f64())
         .map_err(|error| format!("{}: {error}", plan.output.display()))?;
     // The brokers' data is not part of the report; of runs that failed altogether the logs stay.
-    fs::remove_dir_all(&plan.site.scratch)
-        .map_err(|error| format!("{}: {error}", plan.site.scratch.display()))?;
+    output.ground.done();
+    drop(output);
     let mut text = content.seen.join("\n");
     text.push_str(&format!("\n{}\n", plan.output.join("report.html").display()));
     say(&text);

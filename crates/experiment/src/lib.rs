@@ -17,6 +17,7 @@ pub mod cast;
 mod command;
 pub mod disk;
 mod experiment;
+mod ground;
 mod guard;
 pub mod identity;
 pub mod metrics;

@@ -1,6 +1,7 @@
 //! The broker under test: one that is started here, or one that runs somewhere.
 
 use crate::affinity::spawn_on;
+use crate::call::named;
 use crate::disk::Device;
 use crate::metrics::{self, Counts};
 use crate::nats;
@@ -26,6 +27,13 @@ use std::time::{Duration, Instant};
 /// How long a broker may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked whether a broker has started: its start is known no better.
+pub const START_LOOK: Duration = PAUSE;
+/// Time between two looks at memory that is to stand still, and how many there are at most.
+#[cfg(feature = "bench")]
+const SETTLE_LOOK: Duration = Duration::from_millis(500);
+#[cfg(feature = "bench")]
+const SETTLE_LOOKS: usize = 120;
 /// How long a remote broker may take to answer a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -250,7 +258,7 @@ impl Subject {
             if fresh && scratch.exists() {
                 fs::remove_dir_all(&scratch)?;
             }
-            fs::create_dir_all(&scratch)?;
+            fs::create_dir_all(&scratch).map_err(|error| named(&scratch, &error))?;
         }
         let mut subject = match choice {
             Choice::Ours(kind) => start_ours(*kind, site, &scratch, placement)?,
@@ -305,17 +313,10 @@ impl Subject {
     /// Resident bytes once they stand still for half a second.
     ///
     /// # Errors
-    /// As for [`Subject::read`].
-    pub fn settled_bytes(&self) -> io::Result<u64> {
-        let mut last = self.read()?.resident_bytes;
-        loop {
-            sleep(Duration::from_millis(500));
-            let now = self.read()?.resident_bytes;
-            if now == last {
-                return Ok(now);
-            }
-            last = now;
-        }
+    /// As for [`Subject::read`], and when they do not stand still within a minute, or somebody wants the whole to end.
+    #[cfg(feature = "bench")]
+    pub fn settled_bytes(&self, stop: &Stop) -> io::Result<u64> {
+        settled(|| Ok(self.read()?.resident_bytes), || sleep(SETTLE_LOOK), stop)
     }
 
     /// The port of AMQP; 0 where the address cannot be read.
@@ -462,9 +463,8 @@ impl Subject {
             }
             if ended || start.elapsed() > PATIENCE {
                 let text = fs::read_to_string(&self.log).unwrap_or_default();
-                let last = text.lines().last().unwrap_or("it printed nothing");
-                let log = self.log.display();
-                return Err(io::Error::other(format!("did not start: {last} (all of it: {log})")));
+                let (why, log) = (complaint(&text), self.log.display());
+                return Err(io::Error::other(format!("did not start: {why} (all of it: {log})")));
             }
             sleep(PAUSE);
         }
@@ -493,6 +493,34 @@ impl Drop for Subject {
             let _ = child.wait();
         }
     }
+}
+
+/// What two looks in a row show, with a rest between them.
+#[cfg(feature = "bench")]
+fn settled(
+    mut look: impl FnMut() -> io::Result<u64>,
+    rest: impl Fn(),
+    stop: &Stop,
+) -> io::Result<u64> {
+    let mut last = look()?;
+    for _ in 0..SETTLE_LOOKS {
+        if stop.is_wanted() {
+            return Err(io::Error::other("it was ended early"));
+        }
+        rest();
+        let now = look()?;
+        if now == last {
+            return Ok(now);
+        }
+        last = now;
+    }
+    Err(io::Error::other("the broker's memory does not stand still"))
+}
+
+/// Of what a broker printed that did not start, the line that says why: the first error, or the last line.
+fn complaint(printed: &str) -> &str {
+    let error = printed.lines().find(|line| line.starts_with("error:"));
+    error.or(printed.lines().last()).unwrap_or("it printed nothing")
 }
 
 /// Sends a signal to a program that was started here.
@@ -726,6 +754,31 @@ mod tests {
         assert!(is_local("127.0.0.1") && is_local("localhost"));
         // Set aside for documentation: nobody has it.
         assert!(!is_local("192.0.2.1"));
+    }
+
+    #[test]
+    #[cfg(feature = "bench")]
+    fn memory_that_never_stands_still_is_waited_for_no_longer() {
+        let stop = Stop::default();
+        let mut left = [3, 5, 5, 7].into_iter();
+        assert_eq!(settled(|| Ok(left.next().unwrap()), || {}, &stop).unwrap(), 5);
+        let mut grows = 0;
+        let mut look = || {
+            grows += 1;
+            Ok(grows)
+        };
+        let text = settled(&mut look, || {}, &stop).unwrap_err().to_string();
+        assert!(text.contains("does not stand still"), "{text}");
+        stop.wish();
+        assert!(settled(look, || {}, &stop).unwrap_err().to_string().contains("ended early"));
+    }
+
+    #[test]
+    fn the_first_error_says_why_a_broker_did_not_start() {
+        let printed = "a line\nerror: unexpected argument '-x' found\n\nUsage: x\n\nFor more information, try '--help'.\n";
+        assert_eq!(complaint(printed), "error: unexpected argument '-x' found");
+        assert_eq!(complaint("one\ntwo\n"), "two");
+        assert_eq!(complaint(""), "it printed nothing");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod report;
 pub mod settings_file;
 pub mod variant;
 
+use crate::ground::Output;
 use crate::report::{Report, about, file_time};
 use crate::stop::Stop;
 use crate::terminal::say;
@@ -18,7 +19,7 @@ use call::Plan;
 pub use call::Words;
 use course::Course;
 use lepus_perf::to_stderr;
-use std::fs;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -73,14 +74,12 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
     }
     let stop = Stop::on_signals().map_err(|error| error.to_string())?;
     let start = Instant::now();
-    let scratch = &plan.site.scratch;
-    fs::create_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let output = Output::prepare(&plan.output, &plan.site.scratch)?;
     to_stderr(report::plan_text(plan, variants).trim_end());
     let course = Course::run(plan, variants, &stop);
     if course.record.runs.is_empty() {
         if course.record.stopped {
-            // Nothing is in it that somebody could want.
-            let _ = fs::remove_dir_all(scratch);
+            output.ground.done();
         }
         let fault = course.record.faults.first();
         let fault = fault.map_or("it was ended before the first run was over", String::as_str);
@@ -114,7 +113,8 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
         result,
     };
     page.write(&plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
-    fs::remove_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    output.ground.done();
+    drop(output);
     let place = plan.output.join("report.html");
     say(&format!("{}{}\n{}\n", report::table(&course), content.seen.join("\n"), place.display()));
     let Some(file) = &plan.write else { return Ok(()) };

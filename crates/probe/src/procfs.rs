@@ -64,7 +64,8 @@ pub fn thread_nanos(pid: u32, name: &str) -> io::Result<u64> {
     Err(io::Error::other(format!("no thread is called {name}")))
 }
 
-/// Nanoseconds of CPU that the living threads of the program `pid` have had.
+/// Nanoseconds of CPU that the living threads of the program `pid` have had. What threads had that have ended is not in it: the
+/// program's own clock, which has that, is told in hundredths of a second only ([`read`]).
 ///
 /// # Errors
 /// When it does not run any more.

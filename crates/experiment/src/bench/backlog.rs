@@ -16,7 +16,8 @@ pub use many_queues::seed;
 use crate::bench::measure::Load;
 use crate::bench::place::{Place, choose};
 use crate::bench::sheet::{Cover, Sheet};
-use crate::bench::words::List;
+use crate::bench::words::{List, SECONDS_MAX, from_one};
+use crate::call::{SCALE_MAX, number};
 use crate::disk;
 use crate::subject::Kind;
 use crate::terminal::say_line;
@@ -42,10 +43,10 @@ pub struct Words {
     #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
     brokers: List,
     /// By how much counts of messages and queues are multiplied
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = |text: &str| number(text, SCALE_MAX), allow_negative_numbers = true)]
     scale: f64,
     /// Seconds that one load may take
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 900, value_parser = from_one::<u64>(SECONDS_MAX))]
     patience: u64,
 }
 
@@ -155,9 +156,28 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 }
             }
         }
+        let title = row.title_at(plan);
         let figures: Vec<Value> = lines.iter().map(Line::json).collect();
-        let figures = json!({"row": row.name, "title": row.title, "lines": figures});
-        sheet.add(render(row.name, row.title, &lines), Some(figures))?;
+        let figures = json!({"row": row.name, "title": title, "lines": figures});
+        sheet.add(render(row.name, &title, &lines), Some(figures))?;
     }
     sheet.finish(&figures::LEGEND, was_measured)
+}
+
+#[cfg(test)]
+impl Plan {
+    /// A plan of that scale, whose place has no brokers.
+    pub fn for_test(scale: f64, results: &std::path::Path) -> Plan {
+        let place = Place::for_test(results);
+        let testers = crate::bench::workload::Testers {
+            lepus: PathBuf::new(),
+            jars: PathBuf::new(),
+            lavinmqperf: None,
+            cast: place.cast.clone(),
+        };
+        let (errors, stop) = (PathBuf::new(), place.stop.clone());
+        let load = Load { testers, core: 0, seconds: 6, errors, stop };
+        let (rows, brokers) = (Vec::new(), Vec::new());
+        Plan { rows, brokers, scale, patience: Duration::from_secs(1), place, load }
+    }
 }

@@ -214,7 +214,8 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
     let [(few, before), (many, after)] = totals[..] else {
         return Ok(None);
     };
-    Ok(Some((after - before) / (many - few)))
+    // Where the longer load had no more messages the difference says nothing.
+    Ok((many > few).then(|| (after - before) / (many - few)))
 }
 
 /// Runs the tester to its end and says how many messages the broker delivered: by its own count, or by the
@@ -232,9 +233,12 @@ fn load(workload: &Workload, subject: &Subject, load: &Load, seconds: u64) -> io
         return Err(io::Error::other(format!("the tester ended with {status}")));
     }
     if subject.keeps_counts() {
-        return Ok(subject.counts()?.since(before).delivered.max(1) as f64);
+        received = subject.counts()?.since(before).delivered as f64;
     }
-    Ok(received.max(1.0))
+    match received > 0.0 {
+        true => Ok(received),
+        false => Err(io::Error::other("nothing was delivered")),
+    }
 }
 
 #[cfg(test)]

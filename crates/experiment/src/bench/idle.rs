@@ -6,6 +6,7 @@
 
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
+use crate::bench::words::{SECONDS_MAX, from_one};
 use crate::cast::OWN_CLIENT;
 use crate::report::{Block, Table};
 use crate::subject::{Kind, Subject};
@@ -23,20 +24,25 @@ use std::time::{Duration, Instant};
 /// Answers awaited together.
 const BATCH: usize = 100;
 
+/// The most connections, and queues.
+const MANY: u64 = 10_000_000;
+/// The most channels of a connection that a broker may allow.
+const CHANNELS_MAX: u64 = 65_535;
+
 /// How many of each there are.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Crowd {
     /// Connections
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = from_one::<usize>(MANY))]
     connections: usize,
     /// Channels of a connection
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = from_one::<u16>(CHANNELS_MAX))]
     channels: u16,
     /// Queues, and bindings
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = from_one::<usize>(MANY))]
     queues: usize,
     /// Seconds without a word
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = from_one::<u64>(SECONDS_MAX))]
     idle: u64,
 }
 
@@ -192,14 +198,14 @@ struct Probe<'a> {
 
 impl Probe<'_> {
     fn start(&mut self) -> io::Result<()> {
-        self.last = self.subject.settled_bytes()?;
+        self.last = self.subject.settled_bytes(&self.place.stop)?;
         Ok(())
     }
 
     fn take(&mut self, name: &'static str, count: usize) -> io::Result<Object> {
         self.place.goes_on()?;
-        let now = self.subject.settled_bytes()?;
-        let bytes_each = now.saturating_sub(self.last) as f64 / count.max(1) as f64;
+        let now = self.subject.settled_bytes(&self.place.stop)?;
+        let bytes_each = now.saturating_sub(self.last) as f64 / count as f64;
         to_stderr(format_args!("{name}: {bytes_each:.0} bytes each"));
         self.last = now;
         Ok(Object { name, count, bytes_each })

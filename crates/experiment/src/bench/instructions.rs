@@ -4,7 +4,8 @@
 
 use crate::bench::callgrind::{self, Count};
 use crate::bench::core_drive::{DRIVES, Drive};
-use crate::bench::ground::Ground;
+use crate::call::named;
+use crate::ground::Ground;
 use crate::terminal::say_line;
 use std::io;
 use std::path::Path;
@@ -24,7 +25,7 @@ const SHARDS_MARGIN: f64 = 1.05;
 /// When valgrind cannot be run or the file cannot be read or written.
 pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
     let ground = Ground::below(scratch)?;
-    let text = std::fs::read_to_string(file)?;
+    let text = std::fs::read_to_string(file).map_err(|error| named(file, &error))?;
     let mut kept = true;
     let mut ceilings = String::new();
     let mut counts: Vec<(Drive, Count)> = Vec::new();

@@ -1,7 +1,7 @@
 //! Where brokers are measured: programs, data, the core of the broker and that of the load.
 
-use crate::bench::ground::Ground;
 use crate::cast::Cast;
+use crate::ground::Ground;
 use crate::identity::Identity;
 use crate::stop::Stop;
 use crate::subject::{Choice, Kind, Placement, Site, Subject};

@@ -1,10 +1,10 @@
 //! The report of a run of `lepus-bench`: a table in the terminal for each part as soon as it is measured, and the same
 //! directory that an experiment leaves.
 
-use crate::bench::ground::Ground;
 use crate::bench::place::Place;
 use crate::call::named;
 use crate::cast::Cast;
+use crate::ground::Ground;
 use crate::identity::Identity;
 use crate::report::{Block, Content, Report, about, file_time};
 use crate::stop::Stop;

@@ -3,6 +3,7 @@
 
 use crate::bench::place::{Place, goes_on};
 use crate::bench::sheet::{Cover, Sheet};
+use crate::bench::words::from_one;
 use crate::cast::OWN_CLIENT;
 use crate::report::{Block, Table};
 use crate::stop::Stop;
@@ -29,14 +30,18 @@ const QUIET: Duration = Duration::from_secs(3);
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
+const CONNECTIONS_MAX: u64 = 10_000_000;
+/// Each is a thread.
+const CLIENTS_MAX: u64 = 1_000;
+
 /// How much of it.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Churn {
     /// Connections that come and go
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = from_one::<usize>(CONNECTIONS_MAX))]
     connects: usize,
     /// Clients that make them, at once
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = from_one::<usize>(CLIENTS_MAX))]
     clients: usize,
     /// Connections that are there all the time and say nothing
     #[arg(long, default_value_t = 500)]
@@ -86,11 +91,11 @@ fn measure(plan: Churn, place: &Place, found: &mut Found) -> io::Result<()> {
     let subject = place.start(Kind::Lepus)?;
     connect(&config, address)?;
 
-    let before = subject.settled_bytes()?;
+    let before = subject.settled_bytes(stop)?;
     let staying: Vec<Client<Stream>> =
         (0..plan.staying).map(|_| connect(&config, address)).collect::<io::Result<_>>()?;
-    let grown = subject.settled_bytes()?.saturating_sub(before);
-    found.bytes_each = Some(grown as f64 / plan.staying.max(1) as f64);
+    let grown = subject.settled_bytes(stop)?.saturating_sub(before);
+    found.bytes_each = (plan.staying > 0).then(|| grown as f64 / plan.staying as f64);
 
     let mut prober = Prober::open(&subject)?;
     let quiet = Instant::now() + QUIET;
@@ -119,9 +124,9 @@ fn measure(plan: Churn, place: &Place, found: &mut Found) -> io::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     let cpu = subject.read()?.cpu_seconds - cpu;
     found.times.push(("round trips with churn", others));
+    let connects = times.0.len() as f64;
     found.times.push(("connects over TLS", times));
-    let connects = plan.connects.max(1) as f64;
-    found.connects = Some((connects / seconds, cpu * 1e3 / connects));
+    found.connects = (connects > 0.0).then(|| (connects / seconds, cpu * 1e3 / connects));
     drop(staying);
     Ok(())
 }

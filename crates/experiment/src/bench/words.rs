@@ -2,7 +2,6 @@
 
 use super::backlog::{self, EnduranceWords};
 use super::curves;
-use super::ground::Ground;
 use super::idle::Crowd;
 use super::large::LargeMessage;
 use super::management::ManyQueues;
@@ -12,6 +11,7 @@ use super::tls_churn::Churn;
 use super::workload::Testers;
 use crate::call::absolute;
 use crate::cast::Cast;
+use crate::ground::Ground;
 use crate::stop::Stop;
 use crate::subject::Site;
 use clap::builder::RangedU64ValueParser;
@@ -38,7 +38,7 @@ pub enum Command {
     /// Measures loads of messages, broker by broker
     Run {
         /// How often each broker has its turn
-        #[arg(long, default_value_t = 5)]
+        #[arg(long, default_value_t = 5, value_parser = from_one::<usize>(ROUNDS_MAX))]
         rounds: usize,
         /// Loads; all when left out
         #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
@@ -79,7 +79,7 @@ pub enum Command {
     /// Tells whether `lepus perf` and the reference tester measure the same
     Agree {
         /// How often each tester has its turn
-        #[arg(long, default_value_t = 3)]
+        #[arg(long, default_value_t = 3, value_parser = from_one::<usize>(ROUNDS_MAX))]
         rounds: usize,
         /// The broker that both load
         #[arg(long, default_value = "lepus")]
@@ -225,6 +225,8 @@ pub enum Names {
     List,
 }
 
+/// The longest time, in seconds: a day.
+pub const SECONDS_MAX: u64 = 86_400;
 /// The most rounds.
 pub const ROUNDS_MAX: u64 = 1_000;
 
@@ -255,7 +257,7 @@ impl FromStr for List {
 #[derive(Clone, Debug, Args)]
 pub struct Places {
     /// How long each load is measured, at least 6 seconds
-    #[arg(long, default_value_t = 10, help_heading = "Place")]
+    #[arg(long, default_value_t = 10, value_parser = from_one::<u64>(SECONDS_MAX), help_heading = "Place")]
     seconds: u64,
     /// The broker's core
     #[arg(long, default_value_t = 0, help_heading = "Place")]
@@ -393,6 +395,19 @@ mod tests {
             ("run --rounds x", "'x'"),
             ("run --other 1", "'--other'"),
             ("rum", "'run'"),
+            ("run --rounds 0", "1..=1000"),
+            ("run --seconds 0", "1..="),
+            ("agree --rounds 0", "1..=1000"),
+            ("curves --rounds 0", "1..=1000"),
+            ("tls-churn --clients 0", "1..="),
+            ("tls-churn --connects 0", "1..="),
+            ("idle --queues 0", "1..="),
+            ("management --queues 0", "1..="),
+            ("large --mib 4096", "1..=1024"),
+            ("endurance --rate 0", "1..="),
+            ("backlog --scale 0", "above 0"),
+            ("backlog --scale nan", "above 0"),
+            ("backlog --scale -1", "above 0"),
             ("null-broker 70000 1", "70000"),
             ("", "instructions"),
         ] {

@@ -1,5 +1,6 @@
 //! The configuration file: two keys of it are set, everything else stays as it is, comments included.
 
+use crate::ground::check_writable;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub fn with_settings(
     Ok(document.to_string())
 }
 
-/// Whether the file at `path` could be written to: it is not there and its directory is, or it is TOML.
+/// Whether the file at `path` could be written to: it is TOML or not there, and files can be made in its directory.
 ///
 /// # Errors
 /// In words, with the place in the file.
@@ -35,7 +36,9 @@ pub fn check(path: &Path) -> Result<(), String> {
     parse(&path.display().to_string(), &text)?;
     let parent = directory(&real(path));
     match parent.is_dir() {
-        true => Ok(()),
+        // The file itself is replaced by a new one beside it.
+        true => check_writable(&parent)
+            .map_err(|error| format!("{} cannot be written: {error}", path.display())),
         false => Err(format!("{}: there is no directory {}", path.display(), parent.display())),
     }
 }

@@ -6,6 +6,7 @@ use super::visit::{Loaded, Visit};
 use crate::bench::measure::Load;
 use crate::bench::place::Place;
 use crate::bench::sheet::{Cover, Sheet};
+use crate::bench::words::{SECONDS_MAX, from_one};
 use crate::bench::workload::{Said, Tester};
 use crate::plot::{Axis, LinePlot, Look, Series, Unit};
 use crate::report::{Block, Table, plot};
@@ -20,20 +21,23 @@ use std::time::Duration;
 const QUEUE: &str = "backlog";
 const BODY_BYTES: u64 = 1_024;
 
+const BACKLOG_MB_MAX: u64 = 100_000_000;
+const RATE_MAX: u64 = 100_000_000;
+
 /// What the command line says.
 #[derive(Clone, Debug, Args)]
 pub struct Words {
     /// Seconds that it goes on
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, value_parser = from_one::<u64>(SECONDS_MAX))]
     endure: u64,
     /// Megabytes of messages that lie there all the time
-    #[arg(long, default_value_t = 5_000)]
+    #[arg(long, default_value_t = 5_000, value_parser = from_one::<u64>(BACKLOG_MB_MAX))]
     backlog_mb: u64,
     /// Memory that lepus may use
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     budget: String,
     /// Messages per second
-    #[arg(long, default_value_t = 30_000)]
+    #[arg(long, default_value_t = 30_000, value_parser = from_one::<u64>(RATE_MAX))]
     rate: u64,
     /// The broker
     #[arg(long, default_value = "lepus")]

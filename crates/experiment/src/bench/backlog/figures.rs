@@ -6,7 +6,7 @@ use crate::report::{Block, Table, plot};
 use serde_json::{Value, json};
 
 /// What the columns mean.
-pub const LEGEND: [&str; 3] = [
+pub const LEGEND: [&str; 4] = [
     "CPU: user and system time of the broker's process from the start of the load to its end, per message; of rabbit: that \
      divided by RabbitMQ's in the same row.",
     "By the payload, from before the broker's start to after its clean stop: proc ×: bytes in pages that the process made \
@@ -14,6 +14,7 @@ pub const LEGEND: [&str; 3] = [
      took, from whomever; read ×: bytes that were fetched from it.",
     "peak, end: resident megabytes during the load and at its end. *: the tester used more than 90 % of its core, so that \
      the rate is the tester's.",
+    "start ms: from the broker's start until it answers, which is looked for every 50 ms.",
 ];
 
 /// Costs of one load.

@@ -97,14 +97,19 @@ fn await_confirm(peer: &mut Client<TcpStream>) -> io::Result<u64> {
     tag.map_err(|name| io::Error::other(format!("expected a confirm, got {name}")))
 }
 
+/// How many queues there are in a run, and messages in all of them.
+pub fn counts(plan: &Plan) -> (u64, u64) {
+    let queues = plan.scaled(100_000);
+    (queues, queues * EACH)
+}
+
 /// Measures the row.
 ///
 /// # Errors
 /// When the broker fails.
 pub fn measure(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let kind = kind.ok_or_else(|| io::Error::other("this row needs a broker"))?;
-    let queues = plan.scaled(100_000) as usize;
-    let messages = queues as u64 * EACH;
+    let (queues, messages) = counts(plan);
     let visit = Visit::start(plan, kind, &[], true)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["seed", &visit.port().to_string(), &queues.to_string(), &EACH.to_string()]);
@@ -117,7 +122,7 @@ pub fn measure(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
             Visit::start(plan, kind, &[], false)?.kill()?;
         }
         let visit = Visit::start(plan, kind, &[], false)?;
-        let (first, slowest) = first_deliveries(&visit, queues)?;
+        let (first, slowest) = first_deliveries(&visit, queues as usize)?;
         let resident = procfs::read(visit.pid()?)?.resident_bytes;
         let end_mb = resident as f64 / 1e6;
         let peak_mb = procfs::peak_bytes(visit.pid()?)? as f64 / 1e6;

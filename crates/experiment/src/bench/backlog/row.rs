@@ -4,6 +4,7 @@ use super::figures::Line;
 use super::visit::{Loaded, Visit};
 use super::{Plan, floor, many_queues};
 use crate::bench::workload::Tester;
+use crate::plot::significant;
 use crate::subject::Kind;
 use lepus_amqp::method::queue;
 use std::io;
@@ -22,11 +23,25 @@ pub struct Row {
     pub needs_tester: bool,
     /// Whether it is about the machine and no broker.
     is_floor: bool,
+    /// Words of the title that are counts, with what they are at the scale of a run.
+    counts: &'static [(&'static str, fn(&Plan) -> u64)],
     /// Measures it, for a broker where there is one.
     pub measure: fn(&Plan, Option<Kind>) -> io::Result<Vec<Line>>,
 }
 
 impl Row {
+    /// The title with the counts of this run.
+    pub fn title_at(&self, plan: &Plan) -> String {
+        let word = |word: &str| {
+            let (bare, tail) = word.split_at(word.trim_end_matches([',', ':']).len());
+            match self.counts.iter().find(|(count, _)| *count == bare) {
+                Some((_, count)) => format!("{}{tail}", significant(count(plan) as f64)),
+                None => word.to_owned(),
+            }
+        };
+        self.title.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+
     /// What it is measured with.
     pub fn subjects(&self, kinds: &[Kind]) -> Vec<Option<Kind>> {
         match self.is_floor {
@@ -41,8 +56,15 @@ const fn row(
     title: &'static str,
     measure: fn(&Plan, Option<Kind>) -> io::Result<Vec<Line>>,
 ) -> Row {
-    Row { name, title, needs_tester: false, is_floor: false, measure }
+    Row { name, title, needs_tester: false, is_floor: false, counts: &COUNTS, measure }
 }
+
+/// The counts of most rows.
+const COUNTS: [(&str, fn(&Plan) -> u64); 3] = [
+    ("10,000,000", |plan| plan.scaled(10_000_000)),
+    ("1,000,000", |plan| plan.scaled(1_000_000)),
+    ("100,000", |plan| plan.scaled(100_000)),
+];
 
 /// All rows, in the order of the table.
 pub const ROWS: [Row; 13] = [
@@ -95,7 +117,17 @@ pub const ROWS: [Row; 13] = [
     ),
     row("unacked", "1 of 1,000 stays unacknowledged over 10,000,000 x 1 KiB", unacked),
     row("small", "10,000,000 x 16 B in one queue, confirm window 5,000", small),
-    row("restart", "10,000,000 x 16 B in 100,000 durable queues, restarted", many_queues::measure),
+    Row {
+        counts: &[
+            ("10,000,000", |plan| many_queues::counts(plan).1),
+            ("100,000", |plan| many_queues::counts(plan).0),
+        ],
+        ..row(
+            "restart",
+            "10,000,000 x 16 B in 100,000 durable queues, restarted",
+            many_queues::measure,
+        )
+    },
 ];
 
 /// A tester's command. Every queue is durable and stays.
@@ -342,11 +374,28 @@ fn small(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_probe::Scratch;
 
     #[test]
     fn rows_have_names_of_their_own() {
         for (at, row) in ROWS.iter().enumerate() {
             assert!(ROWS[..at].iter().all(|other| other.name != row.name));
         }
+    }
+    #[test]
+    fn titles_have_the_counts_of_the_run() {
+        let scratch = Scratch::new("titles");
+        let plan = Plan::for_test(0.01, scratch.path());
+        let title = |name: &str| {
+            ROWS.iter().find(|row| row.name == name).map(|row| row.title_at(&plan)).unwrap()
+        };
+        assert!(
+            title("own-1k-wide").starts_with("10,000 x 1 KiB persistent, confirm window 5,000,")
+        );
+        assert_eq!(title("unacked"), "1 of 1,000 stays unacknowledged over 100,000 x 1 KiB");
+        assert!(title("restart").starts_with("100,000 x 16 B in 1,000 durable queues"));
+        assert!(title("interleaved").starts_with("100 interleaved queues, 10,000 x 1 KiB"));
+        let whole = Plan::for_test(1.0, scratch.path());
+        assert!(ROWS.iter().all(|row| row.title_at(&whole) == row.title));
     }
 }

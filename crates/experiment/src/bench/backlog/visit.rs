@@ -4,7 +4,7 @@ use super::Plan;
 use super::disk::{self, Device};
 use super::figures::Figures;
 use crate::bench::measure;
-use crate::subject::{Kind, Subject, signal};
+use crate::subject::{Kind, START_LOOK, Subject, signal};
 use lepus_probe::Client;
 use lepus_probe::procfs;
 use lepus_probe::procfs::Moved;
@@ -25,7 +25,7 @@ pub struct Visit {
     subject: Subject,
     device: Device,
     device_before: u64,
-    /// Milliseconds from its start until it listened.
+    /// Milliseconds from its start until it listened, in steps in which that is looked for.
     pub start_millis: f64,
     /// Resident bytes before any load.
     pub resident_empty: u64,
@@ -70,7 +70,7 @@ impl Visit {
             true => place.start(kind)?,
             false => place.resume(kind)?,
         };
-        let start_millis = start.elapsed().as_secs_f64() * 1e3;
+        let start_millis = started_millis(start.elapsed());
         let resident_empty = subject.read()?.resident_bytes;
         Ok(Visit { subject, device, device_before, start_millis, resident_empty })
     }
@@ -227,6 +227,12 @@ impl Visit {
     }
 }
 
+/// Whole steps until it was seen that a broker had started.
+fn started_millis(elapsed: Duration) -> f64 {
+    let step = START_LOOK.as_secs_f64();
+    (elapsed.as_secs_f64() / step).ceil() * step * 1e3
+}
+
 fn end(child: &mut Child) -> io::Result<ExitStatus> {
     child.kill()?;
     child.wait()
@@ -244,6 +250,12 @@ fn said(output: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_is_told_in_the_steps_in_which_it_is_seen() {
+        let told = |millis| started_millis(Duration::from_millis(millis));
+        assert_eq!([told(1), told(50), told(204)], [50.0, 50.0, 250.0]);
+    }
 
     #[test]
     fn the_rate_is_the_one_of_the_side_that_worked() {

@@ -102,8 +102,11 @@ impl Load {
         let began = self.began.ok_or_else(|| io::Error::other("a curve that never begins"))?;
         let cpu_nanos = self.rest()?.saturating_sub(began.cpu_nanos);
         let resident = self.subject.read()?.resident_bytes;
+        if operations == 0 {
+            return Err(io::Error::other("nothing was done"));
+        }
         Ok(Cost {
-            micros: cpu_nanos as f64 / 1e3 / operations.max(1) as f64,
+            micros: cpu_nanos as f64 / 1e3 / operations as f64,
             grown_mb: (resident as f64 - began.resident as f64) / 1e6,
         })
     }

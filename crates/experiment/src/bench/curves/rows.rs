@@ -309,7 +309,7 @@ fn expiry(load: &mut Load, size: u64) -> io::Result<u64> {
         return Err(io::Error::other("some expired before all were there"));
     }
     // Asking costs the broker something, too.
-    sleep(lives - start.elapsed());
+    sleep(lives.saturating_sub(start.elapsed()));
     load.await_count(DEAD, size)?;
     Ok(size)
 }
