@@ -6,8 +6,7 @@ use crate::subject::{Choice, Kind, Site};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser};
 use clap::{Args, Command, FromArgMatches};
 use lepus_perf::Uri;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(crate) const SCALE_MAX: f64 = 100.0;
 const ROUNDS_MAX: usize = 1_000;
@@ -158,11 +157,6 @@ impl Words {
 /// A path that stays the same in another working directory.
 pub(crate) fn absolute(path: PathBuf) -> Result<PathBuf, String> {
     std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// An error with the path that it is of.
-pub(crate) fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn whole(text: &str, most: usize) -> Result<usize, String> {

@@ -99,6 +99,12 @@ fn each_file(
     Ok(())
 }
 
+/// An error with the path that it is of.
+#[must_use]
+pub fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The directory in which a run keeps what it needs only while it runs: the brokers' data, the testers' output.
 
-use crate::call::named;
+use crate::disk::named;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};

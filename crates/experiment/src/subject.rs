@@ -1,8 +1,7 @@
 //! The broker under test: one that is started here, or one that runs somewhere.
 
 use crate::affinity::spawn_on;
-use crate::call::named;
-use crate::disk::Device;
+use crate::disk::{Device, named};
 use crate::metrics::{self, Counts};
 use crate::nats;
 use crate::rabbitmq::Node;

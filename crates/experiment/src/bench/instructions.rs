@@ -4,7 +4,7 @@
 
 use crate::bench::callgrind::{self, Count};
 use crate::bench::core_drive::{DRIVES, Drive};
-use crate::call::named;
+use crate::disk::named;
 use crate::ground::Ground;
 use crate::terminal::say_line;
 use std::io;

@@ -2,8 +2,8 @@
 //! directory that an experiment leaves.
 
 use crate::bench::place::Place;
-use crate::call::named;
 use crate::cast::Cast;
+use crate::disk::named;
 use crate::ground::Ground;
 use crate::identity::Identity;
 use crate::report::{Block, Content, Report, about, file_time};

@@ -185,4 +185,11 @@ mod tests {
         assert!(check(&directory.join("nowhere/x.toml")).unwrap_err().contains("no directory"));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
     }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_directory_that_takes_no_files_is_told_before() {
+        let text = check(Path::new("/proc/lepus.toml")).unwrap_err();
+        assert!(text.starts_with("/proc/lepus.toml cannot be written: /proc: "), "{text}");
+    }
 }

@@ -13,6 +13,9 @@ use std::process::Command;
 const QUEUE: &str = "backlog";
 const GROUP: u64 = 100;
 
+/// A word of a title that is a count, and what it is at the scale of a run.
+type Count = (&'static str, fn(&Plan) -> u64);
+
 /// One row.
 pub struct Row {
     /// The name on the command line.
@@ -24,7 +27,7 @@ pub struct Row {
     /// Whether it is about the machine and no broker.
     is_floor: bool,
     /// Words of the title that are counts, with what they are at the scale of a run.
-    counts: &'static [(&'static str, fn(&Plan) -> u64)],
+    counts: &'static [Count],
     /// Measures it, for a broker where there is one.
     pub measure: fn(&Plan, Option<Kind>) -> io::Result<Vec<Line>>,
 }
@@ -60,7 +63,7 @@ const fn row(
 }
 
 /// The counts of most rows.
-const COUNTS: [(&str, fn(&Plan) -> u64); 3] = [
+const COUNTS: [Count; 3] = [
     ("10,000,000", |plan| plan.scaled(10_000_000)),
     ("1,000,000", |plan| plan.scaled(1_000_000)),
     ("100,000", |plan| plan.scaled(100_000)),
