@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 /// Reads `PID` by line, until there is no more. What leads a group goes with all of the group; brokers get some seconds.
 const SCRIPT: &str = r#"
 started() {
-    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    { read -r stat < "/proc/$1/stat"; } 2>/dev/null || return 1
     set -- ${stat##*) }
     [ "$1" != Z ] && [ "$1" != X ] && echo "${20}"
 }

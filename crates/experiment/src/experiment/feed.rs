@@ -69,12 +69,16 @@ fn checked(record: &Record) -> String {
             Some(format!("{name}, {}, round {}: {gap}", run.placement, run.round + 1))
         })
         .collect();
-    let sum =
-        |of: fn(&Outcome) -> f64| -> f64 { record.runs.iter().map(|run| of(&run.outcome)).sum() };
+    // Of what was on its way when somebody ended it nothing is known.
+    let whole = || record.runs.iter().filter(|run| !run.outcome.is_cut_short);
+    let sum = |of: fn(&Outcome) -> f64| -> f64 { whole().map(|run| of(&run.outcome)).sum() };
     let (sent, arrived) = (sum(|outcome| outcome.total.sent), sum(Outcome::arrived));
     let failed = record.runs.iter().filter(|run| !run.outcome.errors.is_empty()).count();
     let text = crate::plot::significant;
     let mut out = match gaps.first() {
+        None if whole().next().is_none() => {
+            return "No run came to its end: whether all messages arrived is not known.".to_owned();
+        }
         None if arrived >= sent && failed == 0 => {
             return format!("All of {} messages arrived intact and in order.", text(sent));
         }
@@ -116,7 +120,8 @@ mod tests {
         assert!(text.starts_with("999999 of 1000000 messages") && !holds, "{text}");
         let lost = Outcome { missing: 3.0, ..outcome(10.0, 10.0) };
         assert_eq!(said(lost.clone()), ("7 of 10 messages arrived.".to_owned(), false));
-        assert!(said(Outcome { is_cut_short: true, ..lost }).1);
+        let (text, holds) = said(Outcome { is_cut_short: true, ..lost });
+        assert!(text.starts_with("No run came to its end") && holds, "{text}");
         let failed = Outcome { errors: vec!["reset".to_owned()], ..outcome(10.0, 10.0) };
         let (text, holds) = said(failed);
         assert!(text.contains("In 1 of 1 runs there were errors") && !holds, "{text}");

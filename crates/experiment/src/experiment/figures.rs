@@ -187,6 +187,9 @@ pub(super) fn rate_sentence(record: &Record, placement: &str, load: &str, what: 
         let rate = Unit::Number.text(rate.value);
         parts.push(format!("{name} {rate} messages per second{cost}{limit}"));
     }
+    if parts.is_empty() {
+        return format!("{what}: no run went well.");
+    }
     let ratio = record.ratio(placement, load, |outcome| Some(outcome.rate()));
     format!("{what}: {}{}.", parts.join("; "), ratio_words(ratio))
 }

@@ -114,7 +114,7 @@ impl Line {
     /// The line in the table of its row, whose lines are `all`.
     fn cells(&self, all: &[Line]) -> Vec<String> {
         let mut further: Vec<String> =
-            self.extra.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+            self.extra.iter().map(|(name, value)| format!("{name} {}", decimals(*value))).collect();
         further.extend((!self.note.is_empty()).then(|| self.note.clone()));
         let mut cells = vec![self.broker.clone(), self.phase.clone()];
         match &self.figures {
@@ -124,6 +124,11 @@ impl Line {
         cells.push(further.join("  "));
         cells
     }
+}
+
+/// A figure by its thousandths; a whole number, as counts and what is known in steps, without.
+fn decimals(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
 const HEAD: [&str; 12] = [
@@ -225,5 +230,10 @@ mod tests {
         assert_eq!(words(2)[11..], ["ms", "1.500"]);
         assert_eq!(words(3)[4], "-");
         assert_eq!(words(5), ["rabbitmq", "too", "slow"]);
+    }
+
+    #[test]
+    fn whole_figures_have_no_digits_that_nobody_knows() {
+        assert_eq!((decimals(250.0).as_str(), decimals(36.87).as_str()), ("250", "36.870"));
     }
 }

@@ -229,8 +229,7 @@ impl Visit {
 
 /// Whole steps until it was seen that a broker had started.
 fn started_millis(elapsed: Duration) -> f64 {
-    let step = START_LOOK.as_secs_f64();
-    (elapsed.as_secs_f64() / step).ceil() * step * 1e3
+    elapsed.as_millis().div_ceil(START_LOOK.as_millis()) as f64 * START_LOOK.as_millis() as f64
 }
 
 fn end(child: &mut Child) -> io::Result<ExitStatus> {
