@@ -52,7 +52,8 @@ impl Node {
         // Ctrl-C is for whoever ends the node in order; the node would start another mapper meanwhile.
         command.args(["-port", &port]).process_group(0);
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().inspect(watch)
+        let child = command.spawn().inspect(watch);
+        child.map_err(|error| io::Error::other(format!("cannot start epmd: {error}")))
     }
 
     /// Sets what makes a command of RabbitMQ's mean this node, and nothing that was set for another.
