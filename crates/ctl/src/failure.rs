@@ -25,7 +25,10 @@ pub const CODES: [(u8, &str); 8] = [
     (DATA, "a value is wrong, or names a virtual host that is not there; a wrong password"),
     (NO_USER, "no such user"),
     (UNAVAILABLE, "the broker cannot be reached, refuses, or a check failed"),
-    (SOFTWARE, "another failure, such as a user that is there already"),
+    (
+        SOFTWARE,
+        "another failure, such as a user that is there already, or standard output that cannot be written",
+    ),
     (TIMEOUT, "it took longer than `--timeout`"),
     (CONFIGURATION, "a configuration file cannot be used"),
 ];

@@ -86,30 +86,3 @@ pub fn of(command: &Command, program: Program) -> String {
     text.push_str(&format!("\n{}\n\n{GENERAL}", bold("General Options")));
     text
 }
-
-/// The name among those that is most like the one given, if one is like it at all.
-#[must_use]
-pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |name: &str| distance(given, name);
-    let found = names.map(|name| (likeness(name), name)).min()?;
-    let allowed = (given.chars().count() / 2).clamp(1, 10);
-    (found.0 <= allowed).then_some(found.1)
-}
-
-/// How many letters must be put in, taken out or changed.
-fn distance(one: &str, other: &str) -> usize {
-    const LETTERS_MAX: usize = 64;
-    let one: Vec<char> = one.chars().take(LETTERS_MAX).collect();
-    let other: Vec<char> = other.chars().take(LETTERS_MAX).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (place, theirs) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != theirs);
-            diagonal = row[place + 1];
-            row[place + 1] = changed.min(row[place] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
-}

@@ -152,7 +152,7 @@ fn find(
     let found = help::commands_of(table, program).find(|command| command.name == name);
     found.ok_or_else(|| {
         let names = help::commands_of(table, program).map(|command| command.name);
-        let text = match help::nearest(name, names) {
+        let text = match lepus_console::nearest(name, names) {
             Some(near) => format!("\nCommand '{name}' not found. \nDid you mean '{near}'? \n"),
             None => {
                 let overview = help::overview(table, program);

@@ -136,6 +136,22 @@ impl Importer {
         Ok(definitions)
     }
 
+    /// The text of a file, without the mark that some editors write before it.
+    ///
+    /// # Errors
+    /// When it is not UTF-8, with the place of the first byte that is not.
+    pub fn text(content: &[u8]) -> Result<&str, DefinitionsError> {
+        let mark = "\u{feff}".as_bytes();
+        let (text, skipped) = match content.strip_prefix(mark) {
+            Some(text) => (text, mark.len()),
+            None => (content, 0),
+        };
+        std::str::from_utf8(text).map_err(|error| DefinitionsError {
+            path: String::new(),
+            text: format!("not UTF-8 at byte {}", skipped + error.valid_up_to()),
+        })
+    }
+
     fn parse(content: &str) -> Result<File, DefinitionsError> {
         let mut json = serde_json::Deserializer::from_str(content);
         let file: Result<Object<File>, _> = serde_path_to_error::deserialize(&mut json);

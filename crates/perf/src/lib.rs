@@ -41,11 +41,10 @@ mod uri;
 
 use engine::Outcome;
 use job::Job;
-pub use option::is_near;
-use option::{Options, Takes, describe, nearest};
+use lepus_console::nearest;
+pub use lepus_console::to_stderr;
+use option::{Options, Takes, describe};
 use shape::{SHAPES, Shape};
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 pub use uri::Uri;
 
@@ -111,8 +110,8 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let (shape, rest) = match words.split_first() {
         None => return help(None),
         Some((word, [])) if matches!(word.as_str(), "--version" | "-v") => {
-            report::data::print(concat!("lepus perf ", env!("CARGO_PKG_VERSION")));
-            return ExitCode::SUCCESS;
+            lepus_console::say(concat!("lepus perf ", env!("CARGO_PKG_VERSION")));
+            return well();
         }
         Some((word, [])) if is_help(word) || word == "help" => return help(None),
         Some((word, rest)) if word == "help" => match find_shape(&rest[0]) {
@@ -160,7 +159,7 @@ fn carry_out(shape: &Shape, jobs: Vec<Job>) -> ExitCode {
         };
         match outcome {
             Ok(Outcome::Good) => {}
-            Ok(Outcome::Interrupted) => return ExitCode::SUCCESS,
+            Ok(Outcome::Interrupted) => return well(),
             Ok(Outcome::Faulty) => return ExitCode::from(FAILED),
             Err(text) => {
                 to_stderr(format_args!("lepus perf {}: {text}", shape.name));
@@ -168,7 +167,7 @@ fn carry_out(shape: &Shape, jobs: Vec<Job>) -> ExitCode {
             }
         }
     }
-    ExitCode::SUCCESS
+    well()
 }
 
 /// Is a sink until the process is ended.
@@ -183,12 +182,6 @@ fn serve_sink(port: u16, body_bytes: usize) -> Result<Outcome, String> {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     Ok(Outcome::Good)
-}
-
-/// Writes a line to standard error. Where that takes nothing (its reader is gone, its disk is full) the program goes on:
-/// `eprintln!` would end it, and leave brokers behind that it started.
-pub fn to_stderr(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn is_help(word: &str) -> bool {
@@ -232,8 +225,19 @@ fn help(shape: Option<&Shape>) -> ExitCode {
             text
         }
     };
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    lepus_console::print(text);
+    well()
+}
+
+/// The end of a run that did what was asked: a failure where its figures could not be written.
+fn well() -> ExitCode {
+    match lepus_console::outcome() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            to_stderr(format_args!("lepus perf: {text}"));
+            ExitCode::from(FAILED)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -247,7 +247,7 @@ fn unknown(groups: &[Group], name: &str) -> String {
         .iter()
         .flat_map(|group| group.choices)
         .flat_map(|choice| [choice.long, choice.alias, choice.short]);
-    match nearest(bare, names) {
+    match lepus_console::nearest(bare, names) {
         Some(near) => {
             let by_long =
                 groups.iter().flat_map(|group| group.choices).any(|choice| choice.is_named(near));
@@ -256,39 +256,6 @@ fn unknown(groups: &[Group], name: &str) -> String {
         }
         None => format!("unknown option {name} (--help lists all)"),
     }
-}
-
-/// The name with the fewest edits from `word` among those that are near it.
-pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    names.filter(|name| is_near(word, name)).min_by_key(|name| edits(word, name))
-}
-
-/// Whether `name` may be meant by `word`: few edits lead from one to the other.
-#[must_use]
-pub fn is_near(word: &str, name: &str) -> bool {
-    let edits = edits(word, name);
-    edits <= (word.chars().count() / 2).max(1) && edits < name.chars().count()
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours that turn `from` into `to`.
-fn edits(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().collect();
-    let to: Vec<char> = to.chars().collect();
-    let mut before: Vec<usize> = vec![0; to.len() + 1];
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (row, a) in from.iter().enumerate() {
-        let mut line = vec![row + 1; to.len() + 1];
-        for (column, b) in to.iter().enumerate() {
-            let replaced = last[column] + usize::from(a != b);
-            let mut best = replaced.min(last[column + 1] + 1).min(line[column] + 1);
-            if row > 0 && column > 0 && *a == to[column - 1] && from[row - 1] == *b {
-                best = best.min(before[column - 1] + 1);
-            }
-            line[column + 1] = best;
-        }
-        before = std::mem::replace(&mut last, line);
-    }
-    last[to.len()]
 }
 
 /// The options of `groups` in columns, for the help.
@@ -453,12 +420,5 @@ mod tests {
         for name in ["--producers N", "-ad, --auto-delete", "[NAME]", "Topology:"] {
             assert!(text.contains(name), "{name} in {text}");
         }
-    }
-
-    #[test]
-    fn edits_count_a_swap_once() {
-        assert_eq!(edits("da", "ad"), 1);
-        assert_eq!(edits("abc", "abd"), 1);
-        assert_eq!(edits("", "abc"), 3);
     }
 }

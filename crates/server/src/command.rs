@@ -7,7 +7,7 @@ pub use orders::OrderCall;
 pub use pages::{completions, page, write_pages};
 
 use crate::flags::Settings;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -174,19 +174,24 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap:
     match words.first().and_then(|word| word.to_str()) {
         None if words.is_empty() => words.push("--help".into()),
         // Its options are those of another program, which are read elsewhere.
-        Some("perf") => return Ok(Command::Perf { words: words[1..].iter().map(text).collect() }),
+        Some("perf") => {
+            return Ok(Command::Perf { words: texts(&words, words[1..].iter())? });
+        }
         Some("ctl") => return Ok(Command::Ctl { words: words.split_off(1) }),
         Some("help") if words.get(1).is_some_and(|word| word == "ctl") => {
-            return Ok(Command::Ctl { words: vec!["help".into()] });
+            words.remove(1);
+            return Ok(Command::Ctl { words });
         }
         Some("help") if words.get(1).is_some_and(|word| word == "perf") => {
-            return Ok(Command::Perf { words: vec!["--help".to_owned()] });
+            words.remove(1);
+            return Ok(Command::Perf { words: texts(&words, words.iter())? });
         }
         _ => {}
     }
     let spoken = words.iter().skip(1).map(text).collect();
     let name = std::iter::once(OsString::from("lepus"));
-    let mut command = Words::try_parse_from(name.chain(words)).map_err(sensible)?.command;
+    let parsed = Words::try_parse_from(name.chain(words.iter().cloned()));
+    let mut command = parsed.map_err(|error| sensible(named(error, &words), &words))?.command;
     match &mut command {
         Command::Experiment(words) => words.spoken = spoken,
         Command::Tune(words) => words.spoken = spoken,
@@ -195,26 +200,62 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, clap:
     Ok(command)
 }
 
+/// Some of `words`, which have to be text.
+fn texts<'a>(
+    words: &[OsString],
+    some: impl Iterator<Item = &'a OsString>,
+) -> Result<Vec<String>, clap::Error> {
+    let texts: Option<_> = some.map(|word| word.to_str().map(str::to_owned)).collect();
+    texts.ok_or_else(|| no_text(words))
+}
+
+/// The same with the argument that is no text.
+fn named(error: clap::Error, words: &[OsString]) -> clap::Error {
+    if error.kind() == ErrorKind::InvalidUtf8 { no_text(words) } else { error }
+}
+
+fn no_text(words: &[OsString]) -> clap::Error {
+    let at = words.iter().position(|word| word.to_str().is_none()).unwrap_or_default();
+    let word = words.get(at).cloned().unwrap_or_default();
+    let before = at.checked_sub(1).and_then(|at| words.get(at));
+    let place = before.map(|before| format!(" behind {before:?}")).unwrap_or_default();
+    clap::Error::raw(ErrorKind::InvalidUtf8, format!("the argument {word:?}{place} is not UTF-8\n"))
+}
+
 /// The same without suggestions that only share some letters with what was said.
-fn sensible(mut error: clap::Error) -> clap::Error {
+fn sensible(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     for (said, suggested) in [
         (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
         (ContextKind::InvalidArg, ContextKind::SuggestedArg),
         (ContextKind::InvalidValue, ContextKind::SuggestedValue),
     ] {
         let Some(ContextValue::String(word)) = error.get(said).cloned() else { continue };
-        let is_near = |name: &String| lepus_perf::is_near(&word, name);
+        let far = |name: &String| lepus_console::distance(&word, name);
         match error.remove(suggested) {
-            Some(ContextValue::String(name)) if is_near(&name) => {
+            Some(ContextValue::String(name)) if far(&name).is_some() => {
                 error.insert(suggested, ContextValue::String(name));
             }
             Some(ContextValue::Strings(mut names)) => {
-                names.retain(is_near);
+                names.retain(|name| far(name).is_some());
+                names.sort_by_key(far);
                 if !names.is_empty() {
                     error.insert(suggested, ContextValue::Strings(names));
                 }
             }
             _ => {}
+        }
+    }
+    // Behind `--` the word would be an argument by place, not the value of the option before it.
+    let is_value = error.get(ContextKind::InvalidArg).is_some_and(|said| {
+        words.windows(2).any(|pair| {
+            let is_option = pair[0].to_str().is_some_and(|word| word.starts_with('-'));
+            is_option && pair[1].to_str() == Some(&said.to_string())
+        })
+    });
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !(is_value && tip.to_string().contains("as a value, use")));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
         }
     }
     error

@@ -9,7 +9,6 @@ pub mod error;
 pub mod file;
 pub mod kind;
 pub mod load;
-pub mod nearest;
 pub mod rabbitmq;
 
 pub use error::{ConfigError, ConfigErrors, Place};

@@ -2,8 +2,8 @@
 
 use crate::control::{ControlError, PATIENCE_SECONDS, ask_within};
 use crate::flags::Settings;
+use lepus_console::to_stderr;
 use lepus_ctl::{Api, Program, Reply, Unreachable, admin};
-use lepus_perf::to_stderr;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;

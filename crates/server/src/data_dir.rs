@@ -36,13 +36,13 @@ impl fmt::Display for DataDirError {
             DataDirError::InUse(path, Some(pid)) => write!(
                 f,
                 "the data directory {} is in use by the running lepus with process id {pid}; \
-                 stop that one, or choose another directory with --data-dir",
+                 stop that one, or choose another directory",
                 path.display()
             ),
             DataDirError::InUse(path, None) => write!(
                 f,
                 "the data directory {} is in use by another lepus; \
-                 stop that one, or choose another directory with --data-dir",
+                 stop that one, or choose another directory",
                 path.display()
             ),
             DataDirError::Io(path, error) => {

@@ -1,6 +1,6 @@
 //! Flags of the command line that are settings, and the configuration that they lead to.
 
-use crate::config::{self, Config, Kind, SETTINGS, Setting, Sources, document};
+use crate::config::{self, Config, Kind, Place, SETTINGS, Setting, Sources, document};
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -11,6 +11,8 @@ pub struct Settings {
     pub config: Option<String>,
     /// Flags that are settings, with their dashes, and their values, in the order in which they were given.
     pub flags: Vec<(String, String)>,
+    /// Those of them that the command has under another name, as (flag of the setting, name there), for messages.
+    pub renamed: &'static [(&'static str, &'static str)],
 }
 
 impl Settings {
@@ -22,11 +24,19 @@ impl Settings {
         let sources = Sources::fetch(self.config, self.flags);
         let loaded = sources.and_then(|sources| {
             for note in sources.notes() {
-                eprintln!("warning: {note}");
+                lepus_console::to_stderr(format_args!("warning: {note}"));
             }
             config::load(&sources)
         });
-        loaded.map_err(|errors| errors.to_string())
+        loaded.map_err(|mut errors| {
+            for error in &mut errors.0 {
+                let Place::Flag(flag) = &mut error.place else { continue };
+                if let Some((_, name)) = self.renamed.iter().find(|(setting, _)| setting == flag) {
+                    *flag = (*name).to_owned();
+                }
+            }
+            errors.to_string()
+        })
     }
 }
 
@@ -74,7 +84,8 @@ impl FromArgMatches for Settings {
         }
         found.sort();
         let flags = found.into_iter().map(|(_, flag)| flag).collect();
-        Ok(Settings { config: matches.get_one("config").cloned(), flags })
+        let config = matches.get_one("config").cloned();
+        Ok(Settings { config, flags, ..Settings::default() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -107,6 +118,7 @@ impl BrokerFlags {
         Settings {
             config: self.config.clone(),
             flags: flags.into_iter().filter_map(given).collect(),
+            ..Settings::default()
         }
     }
 }

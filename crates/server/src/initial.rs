@@ -161,11 +161,12 @@ fn open_doors(config: &Config, directory: &Directory, loopback_users: &[Box<str>
 }
 
 fn read(config: &Config, path: &Path, shards: u16) -> Result<Definitions, String> {
-    let content = std::fs::read_to_string(path)
+    let content = std::fs::read(path)
         .map_err(|error| format!("cannot read the definitions file {}: {error}", path.display()))?;
     let importer =
         Importer { shards, user: config.default_user.clone(), vhost: config.default_vhost.clone() };
-    importer.read(&content).map_err(|error| format!("{}: {error}", path.display()))
+    let read = Importer::text(&content).and_then(|text| importer.read(text));
+    read.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Whether the queue or exchange that a step declares exists.

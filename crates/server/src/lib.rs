@@ -36,9 +36,8 @@ pub mod topology;
 use command::{Command, ConfigCommand, OrderCall};
 use config::Config;
 use flags::Settings;
-use lepus_perf::to_stderr;
+use lepus_console::to_stderr;
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// The exit code for a command line or configuration that is not accepted.
@@ -62,7 +61,8 @@ pub fn start(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs `lepus` with the words behind the program's name.
 ///
 /// 0: it went well; 1: it failed, and standard error says why; 2: the call or the configuration is
-/// not accepted.
+/// not accepted. RabbitMQ's tools have codes of their own. Standard output that cannot be written is a failure, unless its
+/// reader went away.
 #[must_use]
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let command = match command::parse(words) {
@@ -132,12 +132,10 @@ fn configured(settings: Settings, act: impl FnOnce(&Config) -> Result<String, St
 
 /// Prints to standard output; a reader that went away is no failure.
 fn print(text: &str) -> ExitCode {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            failed(&format!("cannot write to standard output: {error}"))
-        }
-        _ => ExitCode::SUCCESS,
+    lepus_console::print(text);
+    match lepus_console::outcome() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => failed(&text),
     }
 }
 

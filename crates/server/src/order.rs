@@ -8,8 +8,8 @@
 pub struct Order {
     /// Its words, separated by one space.
     pub words: &'static str,
-    /// Names of the arguments in their places; the last ones in brackets may be left out.
-    pub arguments: &'static [&'static str],
+    /// The arguments in their places.
+    pub arguments: &'static [Place],
     /// Options that take a value.
     pub options: &'static [OrderOption],
     /// What it does: one sentence.
@@ -18,6 +18,17 @@ pub struct Order {
     pub example: &'static str,
     /// The order asks for a password, which leaves the command line only as a hash.
     pub password: bool,
+}
+
+/// An argument of an order, known by its place.
+#[derive(Debug)]
+pub struct Place {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Whether it has to be given; only the last ones may be left out.
+    pub is_required: bool,
 }
 
 /// An option of an order.
@@ -40,9 +51,20 @@ pub const PASSWORD: OrderOption = OrderOption {
     about: "The password; when left out it is read from standard input",
 };
 
+const fn place(name: &'static str, about: &'static str) -> Place {
+    Place { name, about, is_required: true }
+}
+
+/// A place that may be left out.
+const fn last(name: &'static str, about: &'static str) -> Place {
+    Place { is_required: false, ..place(name, about) }
+}
+
+const USER: Place = place("user", "The user");
+
 const fn order(
     words: &'static str,
-    arguments: &'static [&'static str],
+    arguments: &'static [Place],
     options: &'static [OrderOption],
     about: &'static str,
     example: &'static str,
@@ -59,14 +81,14 @@ pub const ORDERS: &[Order] = &[
     order("status", &[], &[], "Shows what the running broker is and holds.", "status"),
     with_password(order(
         "user add",
-        &["name"],
+        &[place("name", "The new user's name")],
         &[PASSWORD, TAGS],
         "Adds a user, who may do nothing before permissions are set.",
         "user add shop --tags monitoring",
     )),
     order(
         "user delete",
-        &["name"],
+        &[place("name", "The user")],
         &[],
         "Deletes a user and closes the connections it has.",
         "user delete shop",
@@ -74,28 +96,28 @@ pub const ORDERS: &[Order] = &[
     order("user list", &[], &[], "Lists users and their tags.", "user list"),
     with_password(order(
         "user set-password",
-        &["name"],
+        &[place("name", "The user")],
         &[PASSWORD],
         "Sets another password.",
         "user set-password shop",
     )),
     order(
         "user set-tags",
-        &["name", "[tags]"],
+        &[place("name", "The user"), last("tags", "Tags separated by commas; none when left out")],
         &[],
         "Replaces a user's tags; without any they are taken away.",
         "user set-tags shop administrator",
     ),
     order(
         "vhost add",
-        &["name"],
+        &[place("name", "The new virtual host's name")],
         &[OrderOption { name: "description", about: "Text for people" }],
         "Adds a virtual host.",
         "vhost add orders",
     ),
     order(
         "vhost delete",
-        &["name"],
+        &[place("name", "The virtual host")],
         &[],
         "Deletes a virtual host with all that is in it.",
         "vhost delete orders",
@@ -103,14 +125,19 @@ pub const ORDERS: &[Order] = &[
     order("vhost list", &[], &[], "Lists virtual hosts.", "vhost list"),
     order(
         "permission set",
-        &["user", "configure", "write", "read"],
+        &[
+            USER,
+            place("configure", "Which queues and exchanges the user may declare and delete"),
+            place("write", "Which ones the user may publish to"),
+            place("read", "Which ones the user may consume from"),
+        ],
         &[VHOST],
         "Sets what a user may do: three regular expressions over names of queues and exchanges.",
         "permission set shop '^shop' '^shop' '.*' --vhost orders",
     ),
     order(
         "permission delete",
-        &["user"],
+        &[USER],
         &[VHOST],
         "Takes a user's permissions in a virtual host away.",
         "permission delete shop --vhost orders",
@@ -118,14 +145,22 @@ pub const ORDERS: &[Order] = &[
     order("permission list", &[], &[], "Lists permissions.", "permission list"),
     order(
         "permission set-topic",
-        &["user", "exchange", "write", "read"],
+        &[
+            USER,
+            place("exchange", "The topic exchange"),
+            place("write", "Regular expression over routing keys that the user may publish with"),
+            place(
+                "read",
+                "Regular expression over routing keys that the user may bind queues with",
+            ),
+        ],
         &[VHOST],
         "Sets which routing keys of a topic exchange a user may use.",
         "permission set-topic shop amq.topic '^shop\\.' '.*'",
     ),
     order(
         "permission delete-topic",
-        &["user", "[exchange]"],
+        &[USER, last("exchange", "The topic exchange; all of them when left out")],
         &[VHOST],
         "Takes topic permissions away, of one exchange or of all.",
         "permission delete-topic shop",

@@ -16,7 +16,7 @@ use crate::audit::Audit;
 use crate::changed::Changed;
 use crate::config::Config;
 use crate::control::ControlServer;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, DataDirError};
 use crate::figures::Figures;
 use crate::last_words;
 use crate::log::{Format, Level, Log};
@@ -68,7 +68,10 @@ pub fn serve(config: &Config) -> Result<(), String> {
 }
 
 fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> {
-    let data_dir = DataDir::open(&config.data_dir()).map_err(|error| error.to_string())?;
+    let data_dir = DataDir::open(&config.data_dir()).map_err(|error| match error {
+        DataDirError::InUse(..) => format!("{error} with --data-dir"),
+        error => error.to_string(),
+    })?;
     for caution in data_dir.cautions() {
         log.warning("data-directory", caution.clone());
     }

@@ -11,7 +11,7 @@ mod orphans;
 mod repair;
 
 use clap::{Args, Subcommand};
-use lepus_perf::to_stderr;
+use lepus_console::to_stderr;
 use lepus_store::disk::{File, LogId};
 use lepus_store::inspect;
 use std::io::{BufWriter, Read, Write};

@@ -74,6 +74,7 @@ impl Call {
         let mut settings = self.broker.settings();
         let flags = [("--placement", &self.plan), ("--shards", &self.shards), ("--pin", &self.pin)];
         let given = |(flag, text): (&str, &Option<String>)| Some((flag.to_owned(), text.clone()?));
+        settings.renamed = &[("--placement", "--plan")];
         settings.flags.extend(flags.into_iter().filter_map(given));
         settings
     }

@@ -279,10 +279,10 @@ impl Entrance {
         for wanted in &config.listeners {
             let is_tls = wanted.transport == Transport::Tls;
             if is_tls && entrance.identity.is_none() {
-                return Err(StartError::Tls(TlsError {
-                    file: None,
-                    reason: format!("the listener {} needs a certificate", wanted.address),
-                }));
+                return Err(StartError::Tls(TlsError::new(format_args!(
+                    "the listener {} needs a certificate",
+                    wanted.address
+                ))));
             }
             let bound = bind(wanted.address).and_then(|bound| Ok((bound.local_addr()?, bound)));
             let (address, bound) =

@@ -79,7 +79,7 @@ struct Trace {
 fn trace(line: String) {
     TRACE.with_borrow_mut(|trace| {
         if trace.prints {
-            println!("{line}");
+            lepus_console::say(&line);
         }
         if trace.lines.len() == TRACE_LINES_MAX {
             trace.lines.pop_front();

@@ -38,15 +38,27 @@ pub struct Broker {
     /// A program stands between it and its disk, and is the one that was started.
     is_watched: bool,
     port: u16,
-    log: PathBuf,
 }
 
 impl Recipe {
-    /// Sees that nobody else listens there.
+    /// The command of the `turn`th start.
+    pub fn words(&self, turn: usize) -> Vec<String> {
+        let shards = self.shards.get(turn % self.shards.len().max(1)).unwrap_or(&1).to_string();
+        self.words.iter().map(|word| word.replace("{shards}", &shards)).collect()
+    }
+
+    /// Sees that the program is there and that nobody else listens there.
     ///
     /// # Errors
-    /// When somebody does.
+    /// When it is not, or somebody does.
     pub fn check(&self) -> io::Result<()> {
+        let program = self.words.first().map_or("", String::as_str);
+        if !is_program(program) {
+            return Err(io::Error::other(format!(
+                "there is no program {program:?}: build the broker (cargo build --release -p lepus-server), or name \
+                 another one with --lepus or --broker"
+            )));
+        }
         match TcpStream::connect(("127.0.0.1", self.port)) {
             Ok(_) => Err(io::Error::other(format!("port {} is in use", self.port))),
             Err(_) => Ok(()),
@@ -62,6 +74,15 @@ impl Recipe {
     }
 }
 
+/// Whether a command may begin with `name`: the path of a file, or the name of one on the search path.
+fn is_program(name: &str) -> bool {
+    if name.contains('/') {
+        return Path::new(name).is_file();
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    !name.is_empty() && std::env::split_paths(&places).any(|place| place.join(name).is_file())
+}
+
 impl Broker {
     /// Starts it for the `turn`th time, without waiting for anything. Its disk can fail if it is
     /// `watched`.
@@ -70,14 +91,13 @@ impl Broker {
     /// When there is no such program.
     pub fn start(recipe: &Recipe, turn: usize, watched: bool) -> io::Result<Broker> {
         let log = OpenOptions::new().create(true).append(true).open(&recipe.log)?;
-        let shards = recipe.shards.get(turn % recipe.shards.len().max(1)).unwrap_or(&1).to_string();
         let mut words: Vec<String> = Vec::new();
         if Path::new(SETPRIV).exists() {
             words.extend([SETPRIV, "--pdeathsig", "KILL"].map(str::to_owned));
         }
         let watch = recipe.watch.as_ref().filter(|_| watched);
         words.extend(watch.map(Watch::words).unwrap_or_default());
-        words.extend(recipe.words.iter().map(|word| word.replace("{shards}", &shards)));
+        words.extend(recipe.words(turn));
         let (program, words) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let child = Command::new(program)
             .args(words)
@@ -87,7 +107,7 @@ impl Broker {
             .process_group(0)
             .spawn()?;
         let is_watched = watch.is_some();
-        Ok(Broker { child, is_watched, port: recipe.port, log: recipe.log.clone() })
+        Ok(Broker { child, is_watched, port: recipe.port })
     }
 
     /// Waits until a client can log in.
@@ -100,10 +120,15 @@ impl Broker {
             if let Ok(link) = link::open(self.port, 1) {
                 return Ok(link);
             }
-            let ended = self.child.try_wait()?;
-            if ended.is_some() || start.elapsed() > PATIENCE {
-                let log = self.log.display();
-                return Err(io::Error::other(format!("the broker did not start: see {log}")));
+            if let Some(status) = self.child.try_wait()? {
+                return Err(io::Error::other(format!(
+                    "the broker ended while it started: {status}"
+                )));
+            }
+            if start.elapsed() > PATIENCE {
+                let text =
+                    format!("no client could log in {} s after the start", PATIENCE.as_secs());
+                return Err(io::Error::other(text));
             }
             sleep(PAUSE);
         }

@@ -20,8 +20,10 @@ mod script;
 mod topology;
 
 use broker::Recipe;
+use clap::{ArgAction, Parser, value_parser};
 use disk::{READ_RETRY_LIMIT, Watch};
 use forger::{Forger, Forgery};
+use lepus_console::{outcome, print, say, to_stderr};
 use oracle::Fault;
 use run::{Outcome, Plan};
 use std::path::PathBuf;
@@ -29,96 +31,124 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{fs, io};
 
-const USAGE: &str = "\
-lepus-kill: kills a broker under load again and again and checks what it promised
+/// Kills a broker under load again and again and checks what it promised
+///
+/// Each round starts publishers (confirms, fan-out, transactions, transient and expiring messages) and
+/// consumers, then kills the broker with SIGKILL; every tenth round stops it in order instead, every
+/// tenth empties all queues. After each start it looks for confirmed messages that are gone, messages
+/// that are back although their ack was answered more than a second before, duplicates without the
+/// mark redelivered, messages out of order, torn commits. It ends with 1 when it found any.
+///
+/// In some rounds the disk fails: calls of the broker that read, write, sync, make, name or remove
+/// files end with an error once, for a time or until the broker is started anew. Then it may end by
+/// itself where it must, and has to go on where it can.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lepus-kill",
+    version,
+    verbatim_doc_comment,
+    max_term_width = 100,
+    args_override_self = true,
+    after_help = "Example: lepus-kill --rounds 20 --shards 2,1,3"
+)]
+struct Words {
+    /// Rounds
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// What happens in them, though not when exactly
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Numbers of shards, in turn from start to start
+    #[arg(
+        long,
+        value_name = "N,...",
+        default_value = "1",
+        value_delimiter = ',',
+        action = ArgAction::Set,
+        value_parser = value_parser!(u64).range(1..=SHARDS_MAX)
+    )]
+    shards: Vec<u64>,
+    /// The broker
+    #[arg(long, value_name = "PATH", default_value = "target/release/lepus")]
+    lepus: String,
+    /// More words for its command line
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "",
+        allow_hyphen_values = true,
+        hide_default_value = true
+    )]
+    flags: String,
+    /// Another broker: a command in which {port} and {data} stand for port and directory
+    #[arg(long, value_name = "WORDS")]
+    broker: Option<String>,
+    /// Where data and the broker's output go; what is there goes
+    #[arg(long, value_name = "DIR", default_value = "build/kill")]
+    directory: PathBuf,
+    /// Where the broker listens
+    #[arg(long, value_name = "N", default_value_t = 7_800, value_parser = value_parser!(u16).range(1..))]
+    port: u16,
+    /// The disk fails in one of so many rounds, 0 for never [default: 4; 0 for another broker]
+    #[arg(long, value_name = "N")]
+    failing: Option<u64>,
+    /// Keeps the data as the last kill left it, in DIR/data.before
+    #[arg(long)]
+    copies: bool,
+    /// Does not end at the first fault
+    #[arg(long)]
+    keep_going: bool,
+    /// For brokers that lose messages on their way to a dead-letter queue
+    #[arg(long)]
+    no_expiring: bool,
+    /// Shows that faults are found: forges one of each kind, in runs of three rounds, the gravest ones also while the disk
+    /// fails
+    #[arg(long)]
+    prove: bool,
+}
 
-usage: lepus-kill [OPTIONS]
-
-Each round starts publishers (confirms, fan-out, transactions, transient and expiring messages) and
-consumers, then kills the broker with SIGKILL; every tenth round stops it in order instead, every
-tenth empties all queues. After each start it looks for confirmed messages that are gone, messages
-that are back although their ack was answered more than a second before, duplicates without the
-mark redelivered, messages out of order, torn commits. It ends with 1 when it found any.
-
-In some rounds the disk fails: calls of the broker that read, write, sync, make, name or remove
-files end with an error once, for a time or until the broker is started anew. Then it may end by
-itself where it must, and has to go on where it can.
-
-options
-  --rounds N       rounds (200)
-  --seed N         what happens in them, though not when exactly (1)
-  --shards N,...   numbers of shards, in turn from start to start (1)
-  --lepus PATH     the broker (target/release/lepus)
-  --flags 'WORDS'  more words for its command line
-  --broker 'WORDS' another broker: a command in which {port} and {data} stand for port and directory
-  --directory DIR  where data and the broker's output go; what is there goes (build/kill)
-  --port N         where the broker listens (7800)
-  --failing N      the disk fails in one of so many rounds, 0 for never (4; 0 for another broker)
-  --copies         keep the data as the last kill left it, in DIR/data.before
-  --keep-going     do not end at the first fault
-  --no-expiring    for brokers that lose messages on their way to a dead-letter queue
-  --prove          show that faults are found: forge one of each kind, in runs of three rounds, the
-                   gravest ones also while the disk fails
-
-example: lepus-kill --rounds 20 --shards 2,1,3
-";
+/// More shards than this a broker does not take.
+const SHARDS_MAX: u64 = 256;
 /// Without being told otherwise, the disk fails in one of so many rounds.
 const FAILING_EVERY: u64 = 4;
 const PROOF_LOAD: Duration = Duration::from_millis(1_600);
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.iter().any(|word| word == "--help" || word == "-h") {
-        print!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    match read(&words) {
-        Ok((plan, true)) => prove(&plan),
-        Ok((plan, false)) => test(&plan),
+    let found = match Words::try_parse() {
+        Ok(words) => act(words),
+        Err(error) if error.use_stderr() => {
+            to_stderr(error.to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => {
+            print(help);
+            Ok(0)
+        }
+    };
+    match found.and_then(|faults| outcome().map(|()| faults)) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
         Err(text) => {
-            eprintln!("{text}; `lepus-kill --help` shows what there is");
-            ExitCode::from(2)
+            to_stderr(format_args!("lepus-kill: {text}"));
+            ExitCode::FAILURE
         }
     }
 }
 
-fn read(words: &[String]) -> Result<(Plan, bool), String> {
-    let (mut rounds, mut seed, mut port) = (200, 1, 7_800);
-    let mut shards = vec![1];
-    let (mut lepus, mut flags) = ("target/release/lepus".to_owned(), String::new());
-    let (mut broker, mut directory) = (None, "build/kill".to_owned());
-    let (mut copies, mut keep_going, mut failing) = (false, false, None);
-    let (mut no_expiring, mut prove) = (false, false);
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().cloned().ok_or(format!("{word} needs a value"));
-        fn number(text: &str) -> Result<u64, String> {
-            text.parse().map_err(|_| format!("`{text}` is no number"))
-        }
-        match word.as_str() {
-            "--rounds" => rounds = number(&value()?)?,
-            "--seed" => seed = number(&value()?)?,
-            "--shards" => {
-                shards = value()?.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
-            }
-            "--port" => port = u16::try_from(number(&value()?)?).map_err(|_| "no such port")?,
-            "--failing" => failing = Some(number(&value()?)?),
-            "--lepus" => lepus = value()?,
-            "--flags" => flags = value()?,
-            "--broker" => broker = Some(value()?),
-            "--directory" => directory = value()?,
-            "--copies" => copies = true,
-            "--keep-going" => keep_going = true,
-            "--no-expiring" => no_expiring = true,
-            "--prove" => prove = true,
-            other => return Err(format!("there is no option {other}")),
-        }
-    }
-    let directory = std::path::absolute(directory).map_err(|error| error.to_string())?;
+/// Does what the words say. The number of faults that were found.
+fn act(words: Words) -> Result<u64, String> {
+    let proves = words.prove;
+    let plan = plan(words).map_err(|error| error.to_string())?;
+    if proves { prove(&plan) } else { test(&plan) }
+}
+
+fn plan(words: Words) -> io::Result<Plan> {
+    let directory = std::path::absolute(&words.directory)?;
     let data = directory.join("data");
-    let failing = failing.unwrap_or(if broker.is_none() { FAILING_EVERY } else { 0 });
+    let failing = words.failing.unwrap_or(if words.broker.is_none() { FAILING_EVERY } else { 0 });
     let limit = READ_RETRY_LIMIT.as_secs();
-    let command = broker.unwrap_or_else(|| {
+    let (lepus, flags, port) = (words.lepus, words.flags, words.port);
+    let command = words.broker.unwrap_or_else(|| {
         format!(
             "{lepus} serve --data-dir {{data}} --listen 127.0.0.1:{{port}} --metrics-listen none --management-listen none \
              --stop-timeout 2 --store-read-retry-limit {limit} --shards {{shards}} {flags}"
@@ -126,23 +156,22 @@ fn read(words: &[String]) -> Result<(Plan, bool), String> {
     });
     let data_text = data.display().to_string();
     let fill = |word: &str| word.replace("{port}", &port.to_string()).replace("{data}", &data_text);
-    let words = command.split_whitespace().map(fill).collect();
+    let filled = command.split_whitespace().map(fill).collect();
     let watch = Some(Watch::new(&directory, &data));
     let log = directory.join("broker.log");
-    let plan = Plan {
-        rounds,
-        seed,
-        recipe: Recipe { words, shards, port, log, watch },
+    Ok(Plan {
+        rounds: words.rounds,
+        seed: words.seed,
+        recipe: Recipe { words: filled, shards: words.shards, port, log, watch },
         data,
         failing,
-        copies,
-        keep_going,
+        copies: words.copies,
+        keep_going: words.keep_going,
         patience: Duration::from_secs(15),
         load: None,
-        no_expiring,
+        no_expiring: words.no_expiring,
         quiet: false,
-    };
-    Ok((plan, prove))
+    })
 }
 
 /// Makes the directory anew.
@@ -161,20 +190,27 @@ fn clear(plan: &Plan) -> io::Result<()> {
     fs::write(&plan.recipe.log, "")
 }
 
-fn test(plan: &Plan) -> ExitCode {
-    println!("seed {}: {}", plan.seed, script::describe());
-    println!("{}", plan.recipe.words.join(" "));
-    match clear(plan).and_then(|()| run::run(plan, Forger::new(None))) {
-        Ok(outcome) => {
-            show(&outcome);
-            show_failures(plan);
-            if outcome.oracle.faults.total() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(error) => {
-            eprintln!("{error}; the broker's output is in {}", plan.recipe.log.display());
-            ExitCode::FAILURE
-        }
+/// Runs the rounds in a directory made anew.
+fn run_anew(plan: &Plan, forger: Forger) -> Result<Outcome, String> {
+    clear(plan).map_err(|error| error.to_string())?;
+    run::run(plan, forger).map_err(|error| {
+        format!("{error}; the broker's output is in {}", plan.recipe.log.display())
+    })
+}
+
+fn test(plan: &Plan) -> Result<u64, String> {
+    say(format_args!("seed {}: {}", plan.seed, script::describe()));
+    say(plan.recipe.words(0).join(" "));
+    if let [first, others @ ..] = &plan.recipe.shards[..]
+        && !others.is_empty()
+    {
+        let others: Vec<String> = others.iter().map(u64::to_string).collect();
+        say(format_args!("shards, in turn from start to start: {first}, {}", others.join(", ")));
     }
+    let outcome = run_anew(plan, Forger::new(None))?;
+    show(&outcome);
+    show_failures(plan);
+    Ok(outcome.oracle.faults.total())
 }
 
 fn show(outcome: &Outcome) {
@@ -184,7 +220,7 @@ fn show(outcome: &Outcome) {
         let last = outcome.starts.len().saturating_sub(1) as f64;
         outcome.starts.get((last * share) as usize).copied().unwrap_or(0.0)
     };
-    println!();
+    say("");
     for (about, count) in [
         ("rounds", outcome.rounds),
         ("kills under load", kills),
@@ -199,14 +235,14 @@ fn show(outcome: &Outcome) {
         ("acks that must hold", tally.gone),
         ("commits without an answer", tally.commits_in_doubt),
     ] {
-        println!("{about:48} {count:>12}");
+        say(format_args!("{about:48} {count:>12}"));
     }
     let starts = format!("{:.0} / {:.0} ms", start(0.5), start(1.0));
-    println!("{:48} {starts:>12}", "from start to a login, median / longest");
+    say(format_args!("{:48} {starts:>12}", "from start to a login, median / longest"));
     for (fault, about) in Fault::ALL {
-        println!("{about:48} {:>12}", outcome.oracle.faults.count(fault));
+        say(format_args!("{about:48} {:>12}", outcome.oracle.faults.count(fault)));
     }
-    println!("{} faults", outcome.oracle.faults.total());
+    say(format_args!("{} faults", outcome.oracle.faults.total()));
 }
 
 /// Says how often the disk failed.
@@ -217,11 +253,11 @@ fn show_failures(plan: &Plan) {
     let tally = plan.recipe.watch.as_ref().and_then(|watch| watch.tally().ok()).unwrap_or_default();
     let calls: Vec<String> =
         tally.iter().map(|(about, count)| format!("{count} {about}")).collect();
-    println!("failed: {}", calls.join(", "));
+    say(format_args!("failed: {}", calls.join(", ")));
 }
 
-/// Forges one fault of each kind and looks whether it is found.
-fn prove(plan: &Plan) -> ExitCode {
+/// Forges one fault of each kind and looks whether it is found. The number of those that are not.
+fn prove(plan: &Plan) -> Result<u64, String> {
     let plan = Plan {
         rounds: 3,
         patience: Duration::from_secs(2),
@@ -239,24 +275,23 @@ fn prove(plan: &Plan) -> ExitCode {
     let failing = forgeries.into_iter().filter(is_grave).map(|case| (1, case));
     for (failing, (forgery, fault)) in well.chain(failing) {
         let what = forgery.map_or("nothing".to_owned(), |forgery| format!("{forgery:?}"));
-        println!("forging: {what}{}", if failing > 0 { ", with a failing disk" } else { "" });
+        say(format_args!(
+            "forging: {what}{}",
+            if failing > 0 { ", with a failing disk" } else { "" }
+        ));
         let plan = Plan { failing, ..plan.clone() };
-        let forger = Forger::new(forgery);
-        let outcome = match clear(&plan).and_then(|()| run::run(&plan, forger)) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                eprintln!("{error}; the broker's output is in {}", plan.recipe.log.display());
-                return ExitCode::FAILURE;
-            }
-        };
+        let outcome = run_anew(&plan, Forger::new(forgery))?;
         let faults = &outcome.oracle.faults;
         let found = match fault {
             Some(fault) => faults.count(fault) > 0,
             None => faults.total() == 0,
         };
-        println!("  {}", if found { "as it should be" } else { "NOT FOUND, or more than that" });
+        say(format_args!(
+            "  {}",
+            if found { "as it should be" } else { "NOT FOUND, or more than that" }
+        ));
         missed += u64::from(!found);
     }
-    println!("{missed} faults");
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    say(format_args!("{missed} faults"));
+    Ok(missed)
 }

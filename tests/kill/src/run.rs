@@ -374,16 +374,19 @@ impl Run<'_> {
         let court = self.court.open();
         let (faults, tally) = (&court.oracle.faults, court.oracle.tally);
         for example in faults.examples(self.examples_shown) {
-            println!("round {number}: {example}");
+            lepus_console::say(format_args!("round {number}: {example}"));
         }
         if let Some(failure) = &round.failure
             && faults.examples_count() > self.examples_shown
         {
-            println!("  with {failure:?}, then in the start {:?}", round.start_failure);
+            lepus_console::say(format_args!(
+                "  with {failure:?}, then in the start {:?}",
+                round.start_failure
+            ));
         }
         self.examples_shown = faults.examples_count();
         if !self.plan.quiet && (number.is_multiple_of(LINE_EVERY) || number == self.plan.rounds) {
-            println!(
+            lepus_console::say(format_args!(
                 "round {number:>4}: {:>9} published {:>9} confirmed {:>9} delivered {:>7} duplicates \
                  {:>3} faults, last start {:.0} ms",
                 tally.published,
@@ -392,7 +395,7 @@ impl Run<'_> {
                 tally.duplicates,
                 faults.total(),
                 self.starts.last().copied().unwrap_or(0.0),
-            );
+            ));
         }
         faults.total()
     }

@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 26] = [
     "base",
     "balance",
     "amqp",
@@ -15,6 +15,7 @@ const ORDER: [&str; 25] = [
     "directory",
     "broker",
     "svg",
+    "console",
     "ctl",
     "profile",
     "reactor",

@@ -100,15 +100,22 @@ impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Words, D::Error> {
         let word = |text: &str| Box::from(text.trim());
         let words = match Bounded::deserialize(from)?.0 {
-            Value::Null => Some(Vec::new()),
+            Value::Null => Ok(Vec::new()),
             Value::String(text) => {
-                Some(text.split(',').filter(|part| !part.trim().is_empty()).map(word).collect())
+                Ok(text.split(',').filter(|part| !part.trim().is_empty()).map(word).collect())
             }
-            Value::Array(items) => items.iter().map(|item| item.as_str().map(word)).collect(),
-            _ => None,
+            Value::Array(items) => {
+                let words = items.iter().map(|item| item.as_str().map(word).ok_or(item));
+                words
+                    .collect::<Result<_, _>>()
+                    .map_err(|item| format!("found {} in the list", found(item)))
+            }
+            other => Err(format!("found {}", found(&other))),
         };
-        words.map(Words).ok_or_else(|| {
-            Error::custom("expected a list of texts, or one text with commas between the words")
+        words.map(Words).map_err(|found| {
+            Error::custom(format!(
+                "{found}, expected a list of texts, or one text with commas between the words"
+            ))
         })
     }
 }
@@ -129,7 +136,18 @@ pub fn table_of(value: Value) -> Result<Table, String> {
         Value::Null => Ok(Table::new()),
         Value::Array(items) if items.is_empty() => Ok(Table::new()),
         Value::Object(fields) => table(fields, 1),
-        _ => Err("expected an object".to_owned()),
+        other => Err(format!("found {}, expected an object", found(&other))),
+    }
+}
+
+/// What a value is, as it stands behind "found".
+fn found(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(_) => "a text".to_owned(),
+        // Nothing in these is long.
+        other => other.to_string(),
     }
 }
 

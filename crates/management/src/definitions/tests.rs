@@ -117,6 +117,16 @@ fn a_file_of_one_vhost_goes_to_the_one_asked_for() {
 }
 
 #[test]
+fn a_file_may_begin_with_the_mark_of_utf_8_and_has_to_be_that() {
+    assert_eq!(Importer::text("{\"ä\"}".as_bytes()).unwrap(), "{\"ä\"}");
+    assert_eq!(Importer::text(b"\xef\xbb\xbf{}").unwrap(), "{}");
+    for (content, at) in [(&b"{\xff}"[..], 1), (b"\xef\xbb\xbf{}\xc3", 5), (b"\xef\xbb", 0)] {
+        let error = Importer::text(content).unwrap_err();
+        assert_eq!(error.to_string(), format!("not UTF-8 at byte {at}"));
+    }
+}
+
+#[test]
 fn errors_name_their_path() {
     assert!(error("{").starts_with("not valid JSON: "), "{}", error("{"));
     assert!(error("[]").contains("expected an object"));
@@ -127,6 +137,18 @@ fn errors_name_their_path() {
             "queues[1]: found integer `7`, expected an object at line 1",
         ),
         (r#"{"queues": [["q", "/"]]}"#, "queues[0]: found a list, expected an object"),
+        (
+            r#"{"queues": [{"name": "q", "vhost": "/", "arguments": [1]}]}"#,
+            "queues[0].arguments: found a list, expected an object",
+        ),
+        (
+            r#"{"users": [{"name": "u", "tags": {}}]}"#,
+            "users[0].tags: found an object, expected a list of texts, or one text with commas",
+        ),
+        (
+            r#"{"users": [{"name": "u", "tags": ["a", 1]}]}"#,
+            "users[0].tags: found 1 in the list, expected a list of texts",
+        ),
         (r#"{"queues": [{"vhost": "/"}]}"#, "queues[0]: missing field `name`"),
         (r#"{"queues": [{"name": "q"}]}"#, "queues[0]: missing field `vhost`"),
         (

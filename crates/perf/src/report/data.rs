@@ -4,7 +4,6 @@ use super::json::Json;
 use super::{Shown, Summary, interval_line};
 use crate::statistics::{Counters, Interval, Quantiles};
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 /// What standard output carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,11 +63,9 @@ impl Format {
     }
 }
 
-/// Prints a line; a reader that has gone is no reason to stop measuring.
+/// Prints a line; that it is not taken is no reason to stop measuring.
 pub(crate) fn print(line: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}");
-    let _ = out.flush();
+    lepus_console::say(line);
 }
 
 fn counters_json(json: &mut Json, counters: &Counters) {

@@ -59,12 +59,12 @@ fn with_broker(word: &'static str) -> Command {
 fn leaf(command: Command, order: &'static Order) -> Command {
     let command = command.about(order.about.trim_end_matches('.'));
     let mut command = command.after_help(format!("Example: lepus {}", order.example));
-    let needs = order.arguments.iter().any(|place| !place.starts_with('['));
+    let needs = order.arguments.iter().any(|place| place.is_required);
     // Without any words the whole help says more than the names of what is missing.
     command = command.arg_required_else_help(needs);
     for place in order.arguments {
-        let name = place.trim_matches(['[', ']']);
-        command = command.arg(Arg::new(name).required(name == *place));
+        let arg = Arg::new(place.name).help(place.about).required(place.is_required);
+        command = command.arg(arg);
     }
     for option in order.options {
         let arg = Arg::new(option.name).long(option.name).value_name("value");
@@ -86,7 +86,7 @@ impl FromArgMatches for OrderCall {
             return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
         };
         let options = order.options.iter().map(|option| option.name);
-        let places = order.arguments.iter().map(|place| place.trim_matches(['[', ']']));
+        let places = order.arguments.iter().map(|place| place.name);
         let value = |name| Some((name, matches.get_one::<String>(name)?.clone()));
         Ok(OrderCall {
             order,

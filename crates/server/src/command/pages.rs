@@ -1,6 +1,8 @@
 //! The command line described for other programs: completion for shells, pages for man.
 
 use super::Words;
+use crate::config::{Kind, SETTINGS};
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -11,7 +13,8 @@ use std::{fs, io};
 #[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut with_loads(Words::command()), "lepus", &mut out);
+    let mut command = with_values(with_loads(Words::command()));
+    clap_complete::generate(shell, &mut command, "lepus", &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -64,6 +67,32 @@ fn with_loads(command: Command) -> Command {
                     None => arg.action(ArgAction::SetTrue),
                 })
             }))
+        })
+    })
+}
+
+/// The same with the words that settings and `man` take. They are for completion alone: what is wrong with a value is said
+/// where it is read.
+fn with_values(command: Command) -> Command {
+    let commands: Vec<String> =
+        command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command = command.mut_subcommand("man", |man| {
+        man.mut_arg("command", |arg| arg.value_parser(PossibleValuesParser::new(commands)))
+    });
+    ["serve", "config"].into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |command| {
+            SETTINGS.iter().fold(command, |command, setting| {
+                let words: &[&str] = match setting.kind {
+                    Kind::Choice(words) => words,
+                    Kind::Switch => &["true", "false"],
+                    _ => return command,
+                };
+                setting.flags().fold(command, |command, flag| {
+                    let name = flag.trim_start_matches('-').to_owned();
+                    let values = PossibleValuesParser::new(words.iter().copied());
+                    command.mut_arg(name, |arg| arg.value_parser(values))
+                })
+            })
         })
     })
 }

@@ -65,10 +65,56 @@ fn the_words_of_a_tool_are_left_as_they_are() {
         ("ctl -q list_queues --help -p v", vec!["-q", "list_queues", "--help", "-p", "v"]),
         ("ctl", vec![]),
         ("help ctl", vec!["help"]),
+        ("help ctl list_queues", vec!["help", "list_queues"]),
     ] {
         let Command::Ctl { words } = read(line).unwrap() else { panic!("{line}") };
         assert_eq!(words, expected);
     }
+}
+
+#[test]
+fn help_on_a_load_passes_its_name_on() {
+    for (line, expected) in
+        [("help perf", &["help"][..]), ("help perf throughput", &["help", "throughput"])]
+    {
+        let Command::Perf { words } = read(line).unwrap() else { panic!("{line}") };
+        assert_eq!(words, expected);
+    }
+}
+
+#[test]
+fn a_number_with_a_dash_is_not_to_be_put_behind_two() {
+    let text = read("experiment --pid -1").unwrap_err();
+    assert!(text.contains("'-1'") && !text.contains("-- -1"), "{text}");
+    assert!(read("vhost add -1").unwrap_err().contains("-- -1"));
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_named() {
+    use std::os::unix::ffi::OsStringExt;
+    for before in
+        [&["perf", "throughput", "--queue"][..], &["user", "add"], &["serve", "--data-dir"]]
+    {
+        let words = before.iter().map(OsString::from);
+        let last = OsString::from_vec(b"a\xff".to_vec());
+        let error = parse(words.chain([last])).unwrap_err();
+        let expected =
+            format!("the argument \"a\\xFF\" behind {:?} is not UTF-8", before[before.len() - 1]);
+        assert!(error.use_stderr() && error.to_string().contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn every_argument_has_help() {
+    fn check(command: &clap::Command) {
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    let mut command = Words::command();
+    command.build();
+    check(&command);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn collect(prefix: &str, table: &DeTable<'_>, content: &str, entries: &mut Vec<E
     }
 }
 
-fn is_section(key: &str) -> bool {
+pub(crate) fn is_section(key: &str) -> bool {
     super::SECTIONS.iter().any(|(name, _)| *name == key)
 }
 

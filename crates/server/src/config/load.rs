@@ -1,6 +1,7 @@
 //! Puts the sources together: defaults, file, environment, flags.
 
-use super::nearest::nearest;
+use lepus_console::nearest;
+
 use super::{Config, ConfigError, ConfigErrors, Place, SETTINGS, Setting, file, rabbitmq};
 
 /// What there is to read, already fetched, so that loading has no other input.
@@ -204,6 +205,9 @@ fn together(config: &Config) -> Vec<String> {
 }
 
 fn unknown_key(key: &str) -> String {
+    if file::is_section(key) {
+        return format!("{key} is a section and has no value: its keys stand below [{key}]");
+    }
     let by_name = |name: &str| {
         let names = SETTINGS.iter().filter_map(|one| one.key.rsplit('.').next());
         let found = nearest(name, names)?;
@@ -213,7 +217,7 @@ fn unknown_key(key: &str) -> String {
     let hint = nearest(key, SETTINGS.iter().map(|one| one.key)).or_else(|| by_name(name));
     match hint {
         Some(hint) => format!("unknown key {key}; did you mean {hint}?"),
-        None => format!("unknown key {key}; see `lepus serve --help` for all keys"),
+        None => format!("unknown key {key}; `lepus config` prints all keys"),
     }
 }
 
@@ -288,8 +292,12 @@ mod tests {
             errors(&sources(file, &[], &[])),
             [
                 "lepus.toml:3: unknown key limits.chanel_max; did you mean limits.channel_max?",
-                "lepus.toml:5: unknown key network.port; see `lepus serve --help` for all keys",
+                "lepus.toml:5: unknown key network.port; `lepus config` prints all keys",
             ]
+        );
+        assert_eq!(
+            errors(&sources("limits = 3", &[], &[])),
+            ["lepus.toml:1: limits is a section and has no value: its keys stand below [limits]"]
         );
         assert_eq!(
             errors(&sources("channel_max = 5", &[], &[])),

@@ -9,7 +9,7 @@ use crate::data_dir::DataDir;
 use crate::random;
 use lepus_base::QueueId;
 use lepus_broker::definitions::{DefinitionsLog, LOG};
-use lepus_perf::to_stderr;
+use lepus_console::to_stderr;
 use lepus_store::disk::{File, LogId};
 use lepus_store::{Damage, Refusal, Settings, Store};
 use rustix::io::Errno;
@@ -294,10 +294,10 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), Failure> {
         }
     }
     if missing > 0 {
-        eprintln!(
+        to_stderr(format_args!(
             "lepus: {missing} bytes of {} cannot be read; the copy has zeros there",
             from.display()
-        );
+        ));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The binary's command line, without a running broker.
 
-use crate::running::lepus;
+use crate::running::{ended, lepus};
 use lepus_probe::Scratch;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -55,6 +55,8 @@ fn a_wrong_call_ends_with_2_and_a_hint() {
         (&["status", "--config", "/does/not/exist"], "cannot read /does/not/exist"),
         (&["completions", "bsh"], "a similar value exists: 'bash'"),
         (&["man", "srve"], "there is no command `srve`"),
+        (&["topology", "--plan", "zebra"], "flag --plan: \"zebra\" is not accepted"),
+        (&["serv"], "tip: a similar subcommand exists: 'serve'\n"),
     ] {
         let output = output(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -73,6 +75,9 @@ fn shells_and_man_read_what_is_written_for_them() {
     for (words, last, found) in [
         ("user set-p", "set-p user", "set-password\n"),
         ("perf churn --work", "--work churn", "--workers\n"),
+        ("serve --log-level ''", "'' --log-level", "error warning info debug\n"),
+        ("serve --store-sync a", "a --store-sync", "always\n"),
+        ("man versi", "versi man", "version\n"),
     ] {
         let asks = format!(
             "source {}; COMP_WORDS=(lepus {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
@@ -105,6 +110,32 @@ fn a_complaint_that_nothing_takes_changes_no_exit_code() {
         let status = lepus(words).stdout(Stdio::null()).stderr(full).status().unwrap();
         assert_eq!(status.code(), Some(code), "{words:?}: {status}");
     }
+}
+
+#[test]
+fn what_cannot_be_printed_is_a_failure_and_a_reader_that_went_is_none() {
+    for (words, code) in [
+        (&["--help"][..], 1),
+        (&["version"], 1),
+        (&["config"], 1),
+        (&["perf", "--help"], 1),
+        (&["perf", "throughput", "--help"], 1),
+        (&["perf", "--version"], 1),
+        (&["ctl", "help"], 70),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = ended_with(lepus(words).stdout(full).stderr(Stdio::piped()));
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        assert!(text(&output.stderr).contains("cannot write to standard output"), "{words:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = ended_with(lepus(words).stdout(writer).stderr(Stdio::piped()));
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+    }
+}
+
+fn ended_with(command: &mut Command) -> Output {
+    command.spawn().unwrap().wait_with_output().unwrap()
 }
 
 #[test]
@@ -170,6 +201,14 @@ fn a_password_is_hashed_with_a_new_salt() {
         assert!(!hash.matches(b"secret\n"));
     }
     assert_eq!(output(&["hash-password"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_password_without_an_end_is_refused() {
+    let mut command = lepus(&["hash-password"]);
+    let output = ended(command.stdin(std::fs::File::open("/dev/zero").unwrap()));
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "lepus: the password is longer than 65536 bytes\n");
 }
 
 #[test]

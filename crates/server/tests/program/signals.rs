@@ -3,7 +3,15 @@
 use crate::client::log_in;
 use crate::running::{Program, Scratch, Signal, lepus};
 use lepus_broker::Broker;
-use std::io::{BufRead, BufReader, Write};
+use lepus_broker::directory::{HashingAlgorithm, PasswordHash};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, WaitOptions, kill_process, waitpid};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -40,31 +48,42 @@ fn a_hang_up_reads_the_certificate_again() {
 #[test]
 fn a_certificate_of_no_use_stops_the_start_and_names_the_file() {
     let scratch = Scratch::new("tls-broken");
+    let other = Scratch::new("tls-other");
     let (certificate, key) = write_certificate(scratch.path());
-    std::fs::write(&key, "broken").unwrap();
-    let mut command = lepus(&[
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--metrics-listen",
-        "none",
-        "--management-listen",
-        "none",
-        "--management-tls-listen",
-        "none",
-    ]);
-    command.args([
-        "--tls-listen",
-        "127.0.0.1:0",
-        "--tls-certificate",
-        &certificate,
-        "--tls-key",
-        &key,
-    ]);
-    let output = command.arg("--data-dir").arg(scratch.path()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let complaint = String::from_utf8(output.stderr).unwrap();
-    assert!(complaint.contains("k.pem"), "{complaint}");
+    let (_, foreign) = write_certificate(other.path());
+    let file = |name: &str, text: &str| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let broken = file("broken.pem", "broken");
+    let pem = |name: &str| format!("-----BEGIN {name}-----\nAAAA\n-----END {name}-----\n");
+    let garbage = file("garbage.pem", &pem("CERTIFICATE"));
+    let no_key = file("no-key.pem", &pem("PRIVATE KEY"));
+    let missing = "/does/not/exist.pem".to_owned();
+    for (certificate, key, expected) in [
+        (&certificate, &broken, format!("TLS: {broken} has no key in PEM")),
+        (&broken, &key, format!("TLS: {broken} has no certificate in PEM")),
+        (&missing, &key, format!("TLS: the certificate in {missing} cannot be read: No such file")),
+        (&certificate, &missing, format!("TLS: the key in {missing} cannot be read: No such file")),
+        (
+            &certificate,
+            &foreign,
+            format!("TLS: the key in {foreign} is not that of the certificate in {certificate}"),
+        ),
+        (&garbage, &key, format!("TLS: the certificate in {garbage} is not in the form of X.509")),
+        (&certificate, &no_key, format!("TLS: the key in {no_key} cannot be used: ")),
+    ] {
+        let mut command = lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"]);
+        command.args(["--management-listen", "none", "--management-tls-listen", "none"]);
+        command.args(["--tls-listen", "127.0.0.1:0", "--tls-certificate", certificate]);
+        command.args(["--tls-key", key, "--data-dir"]).arg(scratch.path());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert!(complaint.contains(&expected), "{complaint}");
+        assert!(!complaint.contains("peer"), "{complaint}");
+    }
 }
 
 #[test]
@@ -222,4 +241,72 @@ fn the_log_can_be_json() {
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
     assert_eq!(names, ["shards", "started", "stopping", "stopped"]);
+}
+
+/// Both ends of a new terminal.
+fn terminal() -> (OwnedFd, File) {
+    let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&near).unwrap();
+    unlockpt(&near).unwrap();
+    let name = ptsname(&near, Vec::new()).unwrap();
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(OFlags::NOCTTY.bits() as i32);
+    (near, options.open(name.to_str().unwrap()).unwrap())
+}
+
+fn is_shown(terminal: &File) -> bool {
+    tcgetattr(terminal).unwrap().local_modes.contains(LocalModes::ECHO)
+}
+
+/// Waits until a password is asked for.
+fn asked(stderr: &mut impl Read) {
+    let mut text = Vec::new();
+    while !text.ends_with(b"password: ") {
+        let mut letter = [0];
+        assert_eq!(stderr.read(&mut letter).unwrap(), 1, "{}", String::from_utf8_lossy(&text));
+        text.push(letter[0]);
+    }
+}
+
+#[test]
+fn who_ends_it_at_the_password_gets_a_terminal_that_shows_what_is_typed() {
+    let (near, terminal) = terminal();
+    for words in [&["hash-password"][..], &["user", "add", "shop"]] {
+        for signal in [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP] {
+            let mut command = lepus(words);
+            command.stdin(terminal.try_clone().unwrap()).stderr(Stdio::piped());
+            let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+            asked(&mut child.stderr.take().unwrap());
+            assert!(!is_shown(&terminal));
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+            assert!(is_shown(&terminal), "{words:?} {signal:?}");
+        }
+    }
+    drop(near);
+}
+
+#[test]
+fn a_stop_at_the_password_shows_what_is_typed_until_it_goes_on() {
+    let (near, terminal) = terminal();
+    let mut command = lepus(&["hash-password"]);
+    command.stdin(terminal.try_clone().unwrap()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    asked(&mut stderr);
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::TSTP).unwrap();
+    let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(status.stopped());
+    assert!(is_shown(&terminal));
+    kill_process(pid, Signal::CONT).unwrap();
+    asked(&mut stderr);
+    assert!(!is_shown(&terminal));
+    rustix::io::write(&near, b"secret\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(is_shown(&terminal));
+    let hash = String::from_utf8(output.stdout).unwrap();
+    let hash = PasswordHash::from_base64(HashingAlgorithm::Sha256, hash.trim()).unwrap();
+    assert!(hash.matches(b"secret"));
 }

@@ -150,6 +150,7 @@ fn a_directory_that_a_broker_holds_is_not_repaired() {
     let repair = store(&["repair", scratch.path().to_str().unwrap()]);
     assert_eq!(repair.status.code(), Some(1));
     assert!(text(&repair.stderr).contains("in use"), "{}", text(&repair.stderr));
+    assert!(!text(&repair.stderr).contains("--data-dir"), "{}", text(&repair.stderr));
     drop(held);
     let repair = store(&["repair", scratch.path().to_str().unwrap()]);
     assert_eq!(repair.status.code(), Some(0), "{}", text(&repair.stderr));

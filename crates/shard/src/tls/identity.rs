@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::subject::end_of;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 
 /// Where the TLS identity comes from. All files are PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,32 +64,65 @@ pub enum LoginFrom {
     Uri,
 }
 
-/// Why an identity cannot be used.
+/// Why an identity cannot be used, in words that name the file at fault and what it is for.
 #[derive(Debug)]
-pub struct TlsError {
-    /// The file at fault, if it is one file's.
-    pub file: Option<PathBuf>,
-    /// What is wrong.
-    pub reason: String,
-}
+pub struct TlsError(String);
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.file {
-            Some(file) => write!(f, "{}: {}", file.display(), self.reason),
-            None => f.write_str(&self.reason),
-        }
+        f.write_str(&self.0)
     }
 }
 
 impl std::error::Error for TlsError {}
 
-fn fault(file: &Path, reason: impl fmt::Display) -> TlsError {
-    TlsError { file: Some(file.to_owned()), reason: reason.to_string() }
+impl TlsError {
+    /// With the whole text.
+    pub(crate) fn new(text: impl fmt::Display) -> TlsError {
+        TlsError(text.to_string())
+    }
 }
 
-fn misfit(reason: impl fmt::Display) -> TlsError {
-    TlsError { file: None, reason: reason.to_string() }
+/// A file with what it has to have in it.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    /// As it stands before "in FILE" in a message.
+    name: &'static str,
+    file: &'a Path,
+}
+
+impl Part<'_> {
+    /// What is wrong with it, behind "the certificate in FILE".
+    fn fault(self, what: impl fmt::Display) -> TlsError {
+        TlsError(format!("the {} in {} {what}", self.name, self.file.display()))
+    }
+
+    /// The file as PEM cannot be read.
+    fn unreadable(self, error: &pem::Error) -> TlsError {
+        match error {
+            pem::Error::Io(error) => self.fault(format_args!("cannot be read: {error}")),
+            pem::Error::NoItemsFound => self.missing(),
+            error => self.fault(format_args!("cannot be read: {error}")),
+        }
+    }
+
+    /// The file has none.
+    fn missing(self) -> TlsError {
+        TlsError(format!("{} has no {} in PEM", self.file.display(), self.name))
+    }
+
+    /// It is there and of no use. What the library says of certificates it says of those of a peer.
+    fn unusable(self, error: &rustls::Error) -> TlsError {
+        match error {
+            rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => {
+                self.fault("is not in the form of X.509")
+            }
+            rustls::Error::InvalidCertificate(error) => {
+                self.fault(format_args!("cannot be used: {error}"))
+            }
+            error => self.fault(format_args!("cannot be used: {error}")),
+        }
+    }
 }
 
 /// What new handshakes use; exchanged at run time.
@@ -148,22 +181,32 @@ impl Identity {
 
 fn read(files: &TlsFiles) -> Result<Current, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = read_certificates(&files.certificate)?;
+    let certificate = Part { name: "certificate", file: &files.certificate };
+    let own_key = Part { name: "key", file: &files.key };
+    let chain = read_certificates(certificate)?;
     let ends = chain.first().and_then(|certificate| end_of(certificate));
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fault(&files.key, error))?;
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| own_key.unreadable(&error))?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(misfit)?;
+        .map_err(TlsError::new)?;
     let builder = match &files.client_authorities {
         None if files.client_certificate_required => {
-            return Err(misfit(
+            return Err(TlsError::new(
                 "client certificates are required, but no authority for them is named",
             ));
         }
         None => builder.with_no_client_auth(),
         Some(file) => builder.with_client_cert_verifier(verifier(files, file, provider)?),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(misfit)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let certificate = files.certificate.display();
+            own_key.fault(format_args!("is not that of the certificate in {certificate}"))
+        }
+        rustls::Error::InvalidCertificate(_) => certificate.unusable(&error),
+        error => own_key.unusable(&error),
+    })?;
     if files.client_authorities.is_some() {
         // A resumed session keeps a certificate that may not hold any more.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -179,21 +222,22 @@ fn verifier(
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for authority in read_certificates(file)? {
-        roots.add(authority).map_err(|error| fault(file, error))?;
+    let authorities = Part { name: "authorities' certificates", file };
+    for authority in read_certificates(authorities)? {
+        roots.add(authority).map_err(|error| authorities.unusable(&error))?;
     }
     let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if !files.client_certificate_required {
         verifier = verifier.allow_unauthenticated();
     }
-    let mut at_fault = file;
+    let mut at_fault = authorities;
     if let Some(Revocations { file, check }) = &files.revocations {
-        at_fault = file;
+        at_fault = Part { name: "revocation lists", file };
         let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(file)
             .and_then(Iterator::collect)
-            .map_err(|error| fault(file, error))?;
+            .map_err(|error| at_fault.unreadable(&error))?;
         if lists.is_empty() {
-            return Err(fault(file, "no revocation list in it"));
+            return Err(at_fault.missing());
         }
         verifier = verifier.with_crls(lists);
         verifier = match check {
@@ -204,15 +248,15 @@ fn verifier(
             RevocationCheck::BestEffort => verifier.allow_unknown_revocation_status(),
         };
     }
-    verifier.build().map_err(|error| fault(at_fault, error))
+    verifier.build().map_err(|error| at_fault.fault(format_args!("cannot be used: {error}")))
 }
 
-fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> = CertificateDer::pem_file_iter(file)
+fn read_certificates(part: Part<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Vec<_> = CertificateDer::pem_file_iter(part.file)
         .and_then(Iterator::collect)
-        .map_err(|error| fault(file, error))?;
+        .map_err(|error| part.unreadable(&error))?;
     if found.is_empty() {
-        return Err(fault(file, "no certificate in it"));
+        return Err(part.missing());
     }
     Ok(found)
 }

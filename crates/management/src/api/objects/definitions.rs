@@ -283,9 +283,8 @@ pub(crate) fn of_vhost(context: &Context<'_>) -> Result<Reply, Failure> {
 
 /// The file in a body: the body itself, or the part of a form that is called `file`.
 fn file(body: &[u8]) -> Result<&str, Failure> {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let text = std::str::from_utf8(body)
-        .map_err(|_| Failure::bad_request("the definitions are not UTF-8"))?;
+    let text = Importer::text(body)
+        .map_err(|error| Failure::bad_request(format!("the definitions are {error}")))?;
     let text = text.trim_start();
     if !text.starts_with("--") {
         return Ok(text);
