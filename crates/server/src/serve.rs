@@ -67,11 +67,16 @@ pub fn serve(config: &Config) -> Result<(), String> {
     result
 }
 
-fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> {
-    let data_dir = DataDir::open(&config.data_dir()).map_err(|error| match error {
+/// Takes hold of the data directory.
+fn hold(config: &Config) -> Result<DataDir, String> {
+    DataDir::open(&config.data_dir()).map_err(|error| match error {
         DataDirError::InUse(..) => format!("{error} with --data-dir"),
         error => error.to_string(),
-    })?;
+    })
+}
+
+fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> {
+    let data_dir = hold(config)?;
     for caution in data_dir.cautions() {
         log.warning("data-directory", caution.clone());
     }

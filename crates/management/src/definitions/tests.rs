@@ -199,7 +199,10 @@ fn errors_name_their_path() {
             r#"{"parameters": [{"component": "shovel", "vhost": "/", "name": "s", "value": {}}]}"#,
             "parameters[0]: value: Key \"src-uri\" not found in s",
         ),
-        (r#"{"users": [{"name": "u", "tags": 5}]}"#, "users[0].tags: expected a list of texts"),
+        (
+            r#"{"users": [{"name": "u", "tags": 5}]}"#,
+            "users[0].tags: found 5, expected a list of texts",
+        ),
         (r#"{} x"#, "not valid JSON: trailing characters"),
         (
             r#"{"vhosts": [{"name": "v", "limits": [0, 0]}]}"#,
