@@ -375,14 +375,16 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.received.is_empty()
     }
 
-    /// Carries one command out: everybody else is served before the next. The answer goes when the turn ends, behind
-    /// the changes that it may tell of.
+    /// Carries one command out: everybody else is served before the next. Who asks has perhaps seen a change done that is
+    /// in this shard's lane: it is applied first. The answer goes when the turn ends, behind the changes that it may
+    /// tell of.
     fn run_command(&mut self, now: Now) {
         if !self.links.commands.is_announced() {
             return;
         }
         let Some(command) = self.links.commands.take() else { return };
         self.busy = true;
+        self.drain_directory(now);
         match command {
             Command::Query(number, query, waiter) => {
                 if let Some(waiter) = waiter {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lepus_base::{ConnectionId, Now};
+use lepus_base::{ConnectionId, Now, ShardId};
 use lepus_mesh::Bell;
 use lepus_reactor::{Reactor, Readiness, Socket, Token};
 use lepus_shard::{Arrival, Commands, PeerInfo, Shard, Turn, Unanswered, Wiring};
@@ -144,6 +144,23 @@ impl Reactor for MemoryReactor {
     }
 }
 
+/// All that connects so many shards.
+fn wiring(shards: u16) -> Wiring<EchoCore, MemorySocket> {
+    let (notices, _log) = lepus_shard::notices(|_| false);
+    let bells: Vec<_> = (0..shards).map(|_| Arc::new(Bell::new(|| ()))).collect();
+    Wiring::new(&bells, 2, &notices)
+}
+
+/// The next of these shards.
+fn shard(
+    wiring: &mut Wiring<EchoCore, MemorySocket>,
+    number: u16,
+    shards: u16,
+) -> Shard<EchoCore, MemoryReactor> {
+    let core = EchoCore::new(ShardId(number), shards);
+    Shard::new(core, MemoryReactor::default(), wiring.links.remove(0))
+}
+
 struct Bench {
     shard: Shard<EchoCore, MemoryReactor>,
     wiring: Wiring<EchoCore, MemorySocket>,
@@ -153,13 +170,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let (notices, _log) = lepus_shard::notices(|_| false);
-        let bells = [Arc::new(Bell::new(|| ()))];
-        let mut wiring = Wiring::new(&bells, 2, &notices);
-        let links = wiring.links.remove(0);
-        let core = EchoCore::new(lepus_base::ShardId(0), 1);
-        let shard = Shard::new(core, MemoryReactor::default(), links);
-        Bench { shard, wiring, millis: 1, next: 0 }
+        let mut wiring = wiring(1);
+        Bench { shard: shard(&mut wiring, 0, 1), wiring, millis: 1, next: 0 }
     }
 
     /// A connection that has settled down.
@@ -501,7 +513,7 @@ fn count_again(commands: &Commands<EchoCore>, count: &Arc<AtomicUsize>) {
             count_again(&again, &counted);
         }
     };
-    commands.ask(lepus_base::ShardId(0), EchoQuery::Version, waiter).unwrap();
+    commands.ask(ShardId(0), EchoQuery::Version, waiter).unwrap();
 }
 
 #[test]
@@ -520,9 +532,28 @@ fn between_two_commands_everybody_else_is_served() {
 }
 
 #[test]
+fn whoever_saw_a_change_done_is_told_of_it_by_every_shard() {
+    let mut wiring = wiring(2);
+    let (first, second) = (shard(&mut wiring, 0, 2), shard(&mut wiring, 1, 2));
+    let mut bench = Bench { shard: first, wiring, millis: 1, next: 0 };
+    let mut other = second;
+    let socket = bench.connect();
+    other.turn(Now::from_millis(1));
+    socket.give(&frame(DECLARE, b""));
+    bench.turn();
+    assert_eq!(socket.output(), b"d");
+    let told = Arc::new(Mutex::new(None));
+    let answer = Arc::clone(&told);
+    let waiter = move |version| *answer.lock().unwrap() = Some(version);
+    bench.wiring.commands.ask(ShardId(1), EchoQuery::Version, waiter).unwrap();
+    other.turn(Now::from_millis(1));
+    assert_eq!(*told.lock().unwrap(), Some(EchoAnswer::Version(ShardId(1), 1)));
+}
+
+#[test]
 fn whoever_waits_for_an_answer_waits_for_so_long_at_most() {
     let mut bench = Bench::new();
-    let (commands, id) = (bench.wiring.commands.clone(), lepus_base::ShardId(0));
+    let (commands, id) = (bench.wiring.commands.clone(), ShardId(0));
     // The shard makes no turn meanwhile: it is stuck, as far as others see.
     let version = || commands.wait(id, EchoQuery::Version, Duration::ZERO);
     let late = Unanswered::TooLate(id, Duration::ZERO);
