@@ -19,7 +19,10 @@ use crate::mail::Mail;
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties;
-use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink};
+use crate::queue::{
+    Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Selected, Selectors, Sent,
+    Sink,
+};
 use crate::remote::{Remote, RemoteWindow};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::session::{Delivered, Source as Origin};
@@ -382,6 +385,23 @@ impl Sink for QueuePort<'_> {
             self.may_deliver_local(consumer)
         } else {
             self.may_deliver_remote(consumer)
+        }
+    }
+
+    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+        let scratch = &mut self.shard.selecting;
+        let Some(at) = entry.place.position() else {
+            let body = entry.place.body().map(|body| self.shard.pool.get(body));
+            return selectors.ask(&MessageView::unpack(body.unwrap_or_default()), scratch);
+        };
+        let reader = (self.queue_slot, self.queue);
+        let Some(log) = self.journal.log(self.log) else {
+            invariant!("what is in a log is in one of this shard")
+        };
+        match log.message(at, entry.bytes, reader, &mut self.out.disk) {
+            Ok(view) => selectors.ask(&view, scratch),
+            Err(Found::Pending) => Selected::Pending,
+            Err(_) => Selected::Lost,
         }
     }
 

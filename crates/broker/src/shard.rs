@@ -23,6 +23,7 @@ use crate::mail::{ChannelRef, Mail, Origin, Receipt, Reply, report};
 use crate::outbox::Outbox;
 use crate::outbox::Severity;
 use crate::owner::{Conditions, Owner};
+use crate::queue::SelectScratch;
 use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
 use crate::trace::Tracing;
@@ -60,6 +61,8 @@ pub struct Shard {
     pub(crate) own_steps: VecDeque<Step>,
     /// The queues of that, to be used again.
     pub(crate) targets: Vec<Target>,
+    /// For asking consumers' filters.
+    pub(crate) selecting: SelectScratch,
     /// Whether each shard is on the memory node of this one.
     pub near: Vec<bool>,
     /// This cycle's time, as the driver last told it.
@@ -127,6 +130,7 @@ impl Shard {
             alarm: Alarm::default(),
             jobs: Jobs::default(),
             tracing: Tracing::default(),
+            selecting: SelectScratch::default(),
             routes: Routes::new(limits.routing_steps_max),
             own_steps: VecDeque::new(),
             targets: Vec::new(),

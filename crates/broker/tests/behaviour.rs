@@ -72,6 +72,7 @@ mod room;
 mod routing;
 mod routing_steps;
 mod rows;
+mod selectors;
 mod shut_down;
 mod single_active;
 mod spilled;

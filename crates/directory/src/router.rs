@@ -14,7 +14,7 @@ mod shares;
 mod topic;
 
 pub(crate) use filters::is_filtered;
-pub use filters::{FILTER, FORMAT, SELECTOR};
+pub use filters::{FILTER, FORMAT, SELECTOR, consumer_filter};
 pub(crate) use headers::check_arguments as check_headers_arguments;
 pub(crate) use outlet::Outlet;
 

@@ -57,6 +57,19 @@ pub(crate) enum BodyKind {
     Opaque,
 }
 
+impl<'m> Message<'m> {
+    /// A message with its properties and headers as they stand on the wire.
+    #[must_use]
+    pub fn new(
+        properties: &'m [u8],
+        body: &'m [u8],
+        format: BodyFormat,
+        meta: Meta<'m>,
+    ) -> Message<'m> {
+        Message { properties: PropertiesRef(properties), body, format, meta }
+    }
+}
+
 impl Message<'_> {
     /// What the body is, if it has at most so many bytes.
     pub(crate) fn body_kind(&self, bytes_max: usize) -> BodyKind {

@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 use core::fmt::{Debug, Write};
 use core::time::Duration;
 
-use lepus_base::{ConnectionId, Instant, Now, Position, ShardId};
+use lepus_base::{ConnectionId, HashState, Instant, Now, Position, ShardId};
+use lepus_filter::BodyFormat;
 use lepus_store::{AppendError, Fetch, LaneSlot};
 
 use crate::entry::{Delivery, Entry, Outcome, Place, Reason, Sent, Ticket};
 use crate::log::Found;
 use crate::message::MessageView;
-use crate::queue::{Consumer, ConsumerHandle, ConsumerKey};
+use crate::queue::{Consumer, ConsumerFilter, ConsumerHandle, ConsumerKey, Selected};
 use crate::settings::{Overflow, QueueKind, QueueSettings};
 
 /// What can be written down.
@@ -124,7 +125,8 @@ structures! {
     Delivery { slot, seq, redelivered, delivery_count }
     Entry { seq, deadline, place, bytes, delivery_count, priority, redelivered }
     Consumer {
-        key, shard, connection_slot, channel_number, tag, no_ack, exclusive, priority, prefetch, in_flight
+        key, shard, connection_slot, channel_number, tag, no_ack, exclusive, priority, filter, prefetch,
+        in_flight
     }
     QueueSettings {
         message_ttl, expires, max_length, max_length_bytes, overflow, dead_letter_exchange, at_least_once,
@@ -182,6 +184,7 @@ choices! {
     Fetch { Fetch::Done, Fetch::Pending }
     Reason { Reason::Rejected, Reason::Expired, Reason::MaxLength, Reason::DeliveryLimit }
     Overflow { Overflow::DropHead, Overflow::RejectPublish, Overflow::RejectPublishDlx }
+    BodyFormat { BodyFormat::Auto, BodyFormat::Json, BodyFormat::Fix, BodyFormat::Nvfix, BodyFormat::None }
     QueueKind { QueueKind::Classic, QueueKind::Quorum }
     AppendError { AppendError::Full, AppendError::TooLarge, AppendError::Stopped }
 }
@@ -286,6 +289,40 @@ impl Decode for Box<str> {
     fn take(input: &mut &[u8]) -> Option<Box<str>> {
         let bytes = Box::<[u8]>::take(input)?;
         core::str::from_utf8(&bytes).ok().map(Box::from)
+    }
+}
+
+/// Without what its values are hashed with, which changes nothing that a queue does.
+impl Encode for Box<ConsumerFilter> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (&self.text, self.format).put(out);
+    }
+}
+
+impl Decode for Box<ConsumerFilter> {
+    fn take(input: &mut &[u8]) -> Option<Box<ConsumerFilter>> {
+        let (text, format) = Decode::take(input)?;
+        Some(Box::new(ConsumerFilter { text, format, hash: HashState::default() }))
+    }
+}
+
+impl Encode for Selected {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Selected::Matches(bits, steps) => Ok((*bits, *steps)),
+            other => Err(*other == Selected::Lost),
+        }
+        .put(out);
+    }
+}
+
+impl Decode for Selected {
+    fn take(input: &mut &[u8]) -> Option<Selected> {
+        Some(match <Result<(u64, u64), bool>>::take(input)? {
+            Ok((bits, steps)) => Selected::Matches(bits, steps),
+            Err(true) => Selected::Lost,
+            Err(false) => Selected::Pending,
+        })
     }
 }
 

@@ -29,8 +29,9 @@ pub use entry::{
 };
 pub use log::{Found, QueueLog};
 pub use queue::{
-    CAN_RECORD, Consumer, ConsumerHandle, ConsumerKey, Deleted, NoLog, NoSink, Orphans, Queue,
-    Recorder, Sink, SubscribeError, Totals,
+    CAN_RECORD, Consumer, ConsumerFilter, ConsumerHandle, ConsumerKey, Deleted, NoLog, NoSink,
+    Orphans, Queue, Recorder, SELECTORS_MAX, SelectScratch, Selected, SelectorBits, Selectors,
+    Sink, SubscribeError, Totals,
 };
 pub use replay::Replay;
 pub use settings::{Overflow, PolicySettings, QueueKind, QueueSettings, TIMER_MILLIS_MAX};

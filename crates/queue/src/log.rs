@@ -50,6 +50,18 @@ pub trait QueueLog {
         each: impl FnMut(Entry),
     ) -> (usize, Fetch, bool);
 
+    /// Gives `each` the entries of a lane for a priority, spilled or not, that live from a number on, so many at most, as
+    /// they were fetched before; what is fetched next stays. How many they were, whether an index page has to be read
+    /// before there are more, and the number up to which all that live were given.
+    fn fetch_at(
+        &mut self,
+        of: (u8, bool),
+        lane: LaneSlot,
+        from: u64,
+        count: usize,
+        each: impl FnMut(Entry),
+    ) -> (usize, Fetch, u64);
+
     /// Says which messages are delivered next. How many of them will be in memory then.
     fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize;
 

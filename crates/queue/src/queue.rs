@@ -9,7 +9,9 @@
 //! [`Work`](crate::command::Work).
 
 mod alone;
+mod aside;
 mod consumers;
+mod delivering;
 mod dispatch;
 mod limits;
 mod messages;
@@ -17,6 +19,8 @@ mod purge;
 mod ready;
 mod rings;
 mod rules;
+mod selecting;
+mod selectors;
 mod tap;
 #[cfg(test)]
 mod tests;
@@ -31,6 +35,9 @@ use lepus_store::LaneSlot;
 
 pub use alone::{NoLog, NoSink};
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
+pub use selectors::{
+    ConsumerFilter, SELECTORS_MAX, SelectScratch, Selected, SelectorBits, Selectors,
+};
 pub use tap::{CAN_RECORD, Recorder};
 
 use crate::entry::{
@@ -40,9 +47,9 @@ use crate::entry::{
 use crate::log::{Found, QueueLog};
 use crate::message::Incoming;
 use crate::settings::QueueSettings;
+use aside::Aside;
 use consumers::Consumers;
 use messages::{Handing, Messages};
-use ready::Ready;
 use rules::Rules;
 use tap::Tap;
 use unacked::UnackedList;
@@ -62,6 +69,9 @@ pub trait Sink {
     /// Whether the consumer's connection takes a message with a payload of `bytes` now (window,
     /// prefetch of the channel). After `false` the consumer is parked until [`Resume`](crate::command::Resume).
     fn may_deliver(&mut self, consumer: &Consumer, bytes: usize) -> bool;
+
+    /// Asks which selectors a message matches. Only one in the log may have to wait or be lost.
+    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected;
 
     /// Sends a message to a consumer. A stored body stays the queue's. Only one in the log may
     /// have to wait or be lost.
@@ -237,7 +247,7 @@ impl Queue {
 
     pub(crate) fn detach_log(&mut self) {
         if let Some(messages) = &mut self.messages {
-            messages.ready = Ready::default();
+            messages.ready.begin_anew();
             messages.unacked = UnackedList::default();
         }
     }
@@ -271,7 +281,8 @@ impl Queue {
         let consumer =
             if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
-            self.hand_over(now, slot, incoming, None, sink);
+            let ticket = self.ticket(now, incoming, sink);
+            self.delivering().hand_over(slot, incoming, ticket, None, sink);
             return Enqueued::Accepted;
         }
         let ticket = self.ticket(now, incoming, sink);
@@ -297,7 +308,8 @@ impl Queue {
             && let Some(slot) = self.choose_consumer(incoming.bytes(), sink)
             && self.is_no_ack(slot)
         {
-            self.hand_over(now, slot, incoming, None, sink);
+            let ticket = self.ticket(now, incoming, sink);
+            self.delivering().hand_over(slot, incoming, ticket, None, sink);
             return Admission::Delivered;
         }
         let ticket = self.ticket(now, incoming, sink);
@@ -330,7 +342,8 @@ impl Queue {
             if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
             self.opened().pass(ticket, sink);
-            return self.hand_over(now, slot, incoming, Some((ticket, position)), sink);
+            let delivering = self.delivering();
+            return delivering.hand_over(slot, incoming, ticket, Some(position), sink);
         }
         let place = Place::logged(position, false);
         self.opened().push_logged(ticket.entry(place, incoming.bytes()), sink);
@@ -349,7 +362,15 @@ impl Queue {
     pub fn wants_dispatch(&self) -> bool {
         self.messages.as_ref().is_some_and(|messages| !messages.ready.is_empty() && !messages.waits)
             && self.holds == 0
-            && (self.consumers.as_ref()).is_some_and(|consumers| consumers.is_some_ready())
+            && (self.consumers.as_ref()).is_some_and(|consumers| match consumers.has_filters() {
+                false => consumers.is_some_ready(),
+                true => self.has_step(consumers.ready_selectors()),
+            })
+    }
+
+    #[inline(never)]
+    fn has_step(&self, ready: SelectorBits) -> bool {
+        self.messages.as_ref().is_some_and(|messages| messages.ready.has_step(ready))
     }
 
     /// Whether something has to be read before the queue can go on.
@@ -361,6 +382,9 @@ impl Queue {
     pub(crate) fn wake(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.waits = false;
+        }
+        if let Some(aside) = self.aside_mut() {
+            aside.wake();
         }
     }
 
@@ -513,23 +537,34 @@ impl Queue {
             Some(consumers) => consumers,
             None => Box::new(Consumers::new(is_single_active)),
         };
-        let result = consumers.join(consumer, self.next_generation);
+        let selects =
+            self.messages.as_ref().is_some_and(|messages| messages.ready.aside().is_some());
+        let result = consumers.join(consumer, self.next_generation, selects);
         if !consumers.is_empty() {
             self.consumers = Some(consumers);
         }
-        if result.is_ok() {
-            self.next_generation = self.next_generation.wrapping_add(1);
-            self.had_consumer = true;
+        let joined = result?;
+        self.next_generation = self.next_generation.wrapping_add(1);
+        self.had_consumer = true;
+        if let (Some(number), Some(aside)) = (joined.new_selector, self.aside_mut()) {
+            // Where nothing was laid aside, it begins at the front as all do.
+            aside.join(number);
         }
-        result
+        Ok(joined.handle)
     }
 
     pub(crate) fn cancel(&mut self, now: Now, handle: ConsumerHandle) -> Option<Consumer> {
         let consumers = self.consumers.as_mut()?;
-        let consumer = consumers.leave(handle)?;
+        let (consumer, selector_gone) = consumers.leave(handle)?;
         if consumers.is_empty() {
             self.consumers = None;
             self.touch(now);
+        }
+        if let Some(number) = selector_gone {
+            if let Some(aside) = self.aside_mut() {
+                aside.leave(number);
+            }
+            self.end_filters();
         }
         Some(consumer)
     }
@@ -538,6 +573,26 @@ impl Queue {
         if let Some(consumers) = &mut self.consumers {
             consumers.resume(handle);
         }
+    }
+
+    fn aside(&self) -> Option<&Aside> {
+        self.messages.as_ref()?.ready.aside()
+    }
+
+    fn aside_mut(&mut self) -> Option<&mut Aside> {
+        self.messages.as_mut()?.ready.aside_mut()
+    }
+
+    /// Whether a consumer's filter waits for something to be read.
+    #[must_use]
+    pub fn is_filter_waiting(&self) -> bool {
+        self.aside().is_some_and(Aside::is_waiting)
+    }
+
+    /// Messages that consumers' filters have looked at and that nobody has.
+    #[must_use]
+    pub fn passed_over(&self) -> u64 {
+        self.aside().map_or(0, Aside::len)
     }
 
     /// Looks a consumer up; takes time in the number of consumers.

@@ -14,6 +14,7 @@ use crate::settings::QueueSettings;
 /// What a queue asks, one letter each.
 pub(crate) mod question {
     pub(crate) const MAY_DELIVER: u8 = b'm';
+    pub(crate) const SELECT: u8 = b'q';
     pub(crate) const DELIVER: u8 = b'd';
     pub(crate) const MAY_DEAD_LETTER: u8 = b'e';
     pub(crate) const WAITS_FOR_LETTERS: u8 = b'w';
@@ -30,6 +31,7 @@ pub(crate) mod question {
     pub(crate) const ADD_TO_WINDOWS: u8 = b'+';
     pub(crate) const FORGET: u8 = b'-';
     pub(crate) const FETCH: u8 = b'f';
+    pub(crate) const FETCH_AT: u8 = b'F';
     pub(crate) const ANNOUNCE: u8 = b'a';
     pub(crate) const LOOKUP: u8 = b'?';
     pub(crate) const SETTLE: u8 = b'.';

@@ -12,7 +12,7 @@ use crate::command::{Command, Owned};
 use crate::entry::{Content, Delivery, Entry, Reason, Sent, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::MessageView;
-use crate::queue::{Consumer, Queue, Sink};
+use crate::queue::{Consumer, Queue, Selected, Selectors, Sink};
 use crate::record::{self, body, question};
 
 /// Carries a command out and writes it down.
@@ -94,6 +94,11 @@ impl<S: Sink> Sink for Recording<'_, S> {
     fn may_deliver(&mut self, consumer: &Consumer, bytes: usize) -> bool {
         let answer = self.sink.may_deliver(consumer, bytes);
         self.tape.note(question::MAY_DELIVER, (consumer, bytes), answer)
+    }
+
+    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+        let answer = self.sink.select(selectors, entry);
+        self.tape.note(question::SELECT, entry, answer)
     }
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
@@ -208,6 +213,23 @@ impl<L: QueueLog> QueueLog for RecordingLog<'_, L> {
             each(entry);
         });
         self.tape.note(question::FETCH, (of, lane), (written, answer)).1
+    }
+
+    fn fetch_at(
+        &mut self,
+        of: (u8, bool),
+        lane: LaneSlot,
+        from: u64,
+        count: usize,
+        mut each: impl FnMut(Entry),
+    ) -> (usize, Fetch, u64) {
+        let mut written = Written { count: 0, bytes: Vec::new() };
+        let answer = self.log.fetch_at(of, lane, from, count, |entry| {
+            written.count += 1;
+            entry.put(&mut written.bytes);
+            each(entry);
+        });
+        self.tape.note(question::FETCH_AT, (of, lane, from, count), (written, answer)).1
     }
 
     fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize {

@@ -13,7 +13,7 @@ use crate::command::{Admit, Message, Owned, OwnedPut, Publish, Put, Release};
 use crate::entry::{Content, Delivery, Entry, Get, Reason, Sent, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::{Incoming, MessageView};
-use crate::queue::{Consumer, Queue, Sink};
+use crate::queue::{Consumer, Queue, Selected, Selectors, Sink};
 use crate::record::{self, question};
 
 /// A queue to which its record is played.
@@ -166,6 +166,10 @@ impl<'s> Sink for Playing<'_, 's> {
         self.script.answer(question::MAY_DELIVER, (consumer, bytes))
     }
 
+    fn select(&mut self, _: &Selectors, entry: &Entry) -> Selected {
+        self.script.answer(question::SELECT, entry)
+    }
+
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
         let seen = record::content(content, self.pool);
         self.script.answer(question::DELIVER, (consumer, delivery, seen))
@@ -244,6 +248,20 @@ impl QueueLog for PlayingLog<'_, '_> {
         each: impl FnMut(Entry),
     ) -> (usize, Fetch, bool) {
         let (entries, answer): (Vec<Entry>, _) = self.0.answer(question::FETCH, (of, lane));
+        entries.into_iter().for_each(each);
+        answer
+    }
+
+    fn fetch_at(
+        &mut self,
+        of: (u8, bool),
+        lane: LaneSlot,
+        from: u64,
+        count: usize,
+        each: impl FnMut(Entry),
+    ) -> (usize, Fetch, u64) {
+        let asked = (of, lane, from, count);
+        let (entries, answer): (Vec<Entry>, _) = self.0.answer(question::FETCH_AT, asked);
         entries.into_iter().for_each(each);
         answer
     }

@@ -7,15 +7,16 @@ pub(crate) use talk::Stage;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lepus_amqp::Method;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel};
+use lepus_amqp::{Method, Properties};
 use lepus_base::Rng;
 
 use crate::inbox::Answer;
 use crate::oracle::{Arrival, ChannelId, Commit, CopyId, Fate, Gone, MessageId, Oracle, Taking};
 use crate::peer::{Heard, Peer};
 use crate::plan::{Plan, QueuePlan};
+use crate::routing::Filter;
 
 /// What the broker says of a commit that no log ever takes.
 const TOO_LARGE: &str = "larger than what may be stored";
@@ -32,6 +33,8 @@ struct Consumer {
     outstanding: u32,
     started: bool,
     cancelling: bool,
+    /// What a header has to be of what it gets.
+    filter: Option<(Filter, &'static str)>,
     /// The last message that came for the first time, by the channel that published it.
     last: BTreeMap<ChannelId, MessageId>,
 }
@@ -670,6 +673,16 @@ impl Channel {
             properties,
             body,
         };
+        if let Some((filter, name)) = consumer.filter {
+            let headers = Properties::decode(properties).ok().and_then(|found| found.headers);
+            if !filter.holds(headers.unwrap_or_default().get(name)) {
+                return Err(format!(
+                    "consumer '{}' wants {}, and gets something else",
+                    deliver.consumer_tag,
+                    filter.text(name)
+                ));
+            }
+        }
         let copy = oracle.receive(queues, arrival, taking)?;
         let is_delayed = oracle.messages[copy.message].delayed;
         if !deliver.redelivered && !is_delayed && queues[consumer.queue].is_ordered() {

@@ -72,8 +72,14 @@ impl Filter {
         number.is_multiple_of(3).then(|| (all[number / 3 % 4], NAMES[number / 12 % 3]))
     }
 
+    /// One of them for one consumer in three, by a number that nothing random decides.
+    pub(crate) fn of_consumer(number: usize) -> Option<(Filter, &'static str)> {
+        let all = [Filter::There, Filter::One, Filter::OneOrMore, Filter::NotRed];
+        number.is_multiple_of(3).then(|| (all[number / 3 % 4], NAMES[number / 12 % 3]))
+    }
+
     /// The text of it.
-    fn text(self, name: &str) -> String {
+    pub(crate) fn text(self, name: &str) -> String {
         match self {
             Filter::There => format!("{name} IS NOT NULL"),
             Filter::One => format!("{name} = 1"),
@@ -83,7 +89,7 @@ impl Filter {
     }
 
     /// Whether it is true for a header. Nothing is said of one that is not there.
-    fn holds(self, value: Option<&Value>) -> bool {
+    pub(crate) fn holds(self, value: Option<&Value>) -> bool {
         let Some(value) = value else { return false };
         let number = match value {
             Value::I32(number) => Some(i64::from(*number)),

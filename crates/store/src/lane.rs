@@ -574,6 +574,22 @@ impl LaneIndex {
         stop
     }
 
+    /// The same from a number on, of entries that were fetched before; what [`LaneIndex::fetch`] gives next stays. Up to
+    /// which number they were read.
+    pub(crate) fn fetch_at(
+        &mut self,
+        from: u64,
+        count: usize,
+        out: &mut Vec<Entry>,
+    ) -> (Stop, u64) {
+        let (fetch_from, cursor) = (self.fetch_from, self.cursor.take());
+        self.fetch_from = from;
+        let stop = self.fetch_entries(count, out);
+        let end = core::mem::replace(&mut self.fetch_from, fetch_from);
+        self.cursor = cursor;
+        (stop, end)
+    }
+
     fn fetch_entries(&mut self, count: usize, out: &mut Vec<Entry>) -> Stop {
         let mut left = count;
         while left > 0 && !self.is_dropped {

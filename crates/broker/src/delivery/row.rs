@@ -15,7 +15,9 @@ use crate::channel::unacked::Unacked;
 use crate::connections::mark_dirty;
 use crate::journal::Backlog;
 use crate::message::Wire;
-use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Sent, Sink};
+use crate::queue::{
+    Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Selected, Selectors, Sent, Sink,
+};
 use crate::session::amqp::{Amqp, OVERHEAD_BYTES};
 
 /// Deliveries that are noted at most before they are sent.
@@ -221,6 +223,10 @@ impl Sink for RowSink<'_, '_> {
         }
         self.lease = self.lease_for(consumer);
         true
+    }
+
+    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+        self.sink.select(selectors, entry)
     }
 
     #[inline]

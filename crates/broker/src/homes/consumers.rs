@@ -5,7 +5,7 @@ use crate::homes::HomeSide;
 use crate::mail::{Attachment, Mail};
 use crate::mail::{ChannelRef, Reply};
 use crate::outbox::Outbox;
-use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, NoSink, command};
+use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, NoSink, SubscribeError, command};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::remote::RemoteConsumer;
 use alloc::format;
@@ -75,9 +75,18 @@ impl HomeSide<'_> {
                 self.shard.reply(from, id, Reply::Subscribed { handle, slot }, out);
                 Some(slot)
             }
-            Err(_) => {
-                let text = format!("{} in exclusive use", self.directory.describe_queue(id));
-                let refusal = Refusal::new(RefusalKind::AccessRefused, text);
+            Err(error) => {
+                let queue = self.directory.describe_queue(id);
+                let refusal = match error {
+                    SubscribeError::InExclusiveUse => Refusal::new(
+                        RefusalKind::AccessRefused,
+                        format!("{queue} in exclusive use"),
+                    ),
+                    SubscribeError::Filter(why) => Refusal::new(
+                        RefusalKind::PreconditionFailed,
+                        format!("{queue} takes no further filter: {why}"),
+                    ),
+                };
                 self.shard.reply(from, id, Reply::Refused(refusal), out);
                 None
             }

@@ -100,17 +100,31 @@ impl QueueLog for Backlog<'_> {
         let found = self.fetched.len();
         *self.windows += found;
         for entry in self.fetched.drain(..) {
-            each(Entry {
-                seq: entry.seq,
-                deadline: instant_of(self.now, entry.deadline_millis),
-                place: EntryPlace::logged(entry.position, spilled),
-                bytes: entry.bytes,
-                delivery_count: 0,
-                priority,
-                redelivered: self.log.store.is_redelivered(lane, entry.seq),
-            });
+            each(self.log.entry(self.now, lane, (priority, spilled), &entry));
         }
         (found, result, self.log.store.is_fetched(lane))
+    }
+
+    fn fetch_at(
+        &mut self,
+        (priority, spilled): (u8, bool),
+        lane: LaneSlot,
+        from: u64,
+        count: usize,
+        mut each: impl FnMut(Entry),
+    ) -> (usize, Fetch, u64) {
+        self.fetched.clear();
+        let (result, end) =
+            self.log.store.fetch_at(lane, from, count, self.fetched, self.operations);
+        if result == Fetch::Pending && self.fetched.is_empty() {
+            self.log.awaited.insert(lane, self.reader);
+        }
+        let found = self.fetched.len();
+        *self.windows += found;
+        for entry in self.fetched.drain(..) {
+            each(self.log.entry(self.now, lane, (priority, spilled), &entry));
+        }
+        (found, result, end)
     }
 
     fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize {
@@ -174,6 +188,25 @@ impl QueueLog for Backlog<'_> {
 }
 
 impl Log {
+    /// What a queue keeps of an entry.
+    fn entry(
+        &self,
+        now: Now,
+        lane: LaneSlot,
+        (priority, spilled): (u8, bool),
+        entry: &lepus_store::Entry,
+    ) -> Entry {
+        Entry {
+            seq: entry.seq,
+            deadline: instant_of(now, entry.deadline_millis),
+            place: EntryPlace::logged(entry.position, spilled),
+            bytes: entry.bytes,
+            delivery_count: 0,
+            priority,
+            redelivered: self.store.is_redelivered(lane, entry.seq),
+        }
+    }
+
     /// Makes sure that a message is in memory; otherwise `reader` is woken when that may be so.
     pub(crate) fn lookup(
         &mut self,

@@ -23,6 +23,7 @@ impl Lists<'_> {
             ready_bytes: home.queue.ready_bytes(),
             unacked: home.queue.unacked(),
             unacked_bytes: home.queue.unacked_bytes(),
+            passed_over: home.queue.passed_over(),
             consumers: home.queue.consumer_count(),
             totals: home.queue.totals(),
             memory_bytes: home.queue.memory_bytes() as u64,
@@ -104,6 +105,7 @@ impl Lists<'_> {
                         priority: consumer.priority,
                         prefetch: consumer.prefetch,
                         active,
+                        filter: consumer.filter.as_ref().map(|filter| filter.text.clone()),
                     });
                 }
             }

@@ -129,6 +129,8 @@ pub struct QueueFigures {
     pub unacked: u64,
     /// Their bodies' bytes.
     pub unacked_bytes: u64,
+    /// Of those that are ready, the ones that consumers' filters have looked at and that nobody has.
+    pub passed_over: u64,
     /// Consumers.
     pub consumers: u32,
     /// Messages taken in, handed out and acknowledged.
@@ -215,6 +217,8 @@ pub struct ConsumerRow {
     pub prefetch: u32,
     /// Whether it gets messages: not while another one is the single active consumer.
     pub active: bool,
+    /// Its filter in normal form, if it has one.
+    pub filter: Option<Box<str>>,
 }
 
 /// A connection.

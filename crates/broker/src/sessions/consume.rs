@@ -4,12 +4,13 @@ use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, Pending, Subscription, Subscriptions};
 use crate::connections::Connections;
 use crate::connections::mark_dirty;
+use crate::directory::router::consumer_filter;
 use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
-use crate::queue::{Consumer, Delivery, NO_SLOT, Outcome};
+use crate::queue::{Consumer, ConsumerFilter, Delivery, NO_SLOT, Outcome};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
@@ -159,6 +160,8 @@ impl SessionSide<'_> {
                 })?
             }
         };
+        let filter = consumer_filter(consume.arguments)?
+            .map(|(filter, format)| Box::new(ConsumerFilter::new(&filter, format, hash)));
         let mut prefetch = channel.prefetch;
         let governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
         let (queue, home) = self.readable_queue(at, &name)?;
@@ -195,6 +198,7 @@ impl SessionSide<'_> {
             no_ack: consume.no_ack,
             exclusive: consume.exclusive,
             priority,
+            filter,
             prefetch,
             in_flight: 0,
         };

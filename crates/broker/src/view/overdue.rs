@@ -129,6 +129,9 @@ impl<'a> View<'a> {
                 || self.homes.dead_letters().is_behind_lines(reader.1);
             return (!is_listed).then_some("waits for something to be read that nobody reads");
         }
+        if queue.is_filter_waiting() && !self.journal.has_reader(reader.1) {
+            return Some("has a filter that waits for something to be read that nobody reads");
+        }
         match home.is_listed() {
             true => None,
             false if queue.wants_dispatch() => Some("has a message and a consumer that takes it"),

@@ -92,6 +92,14 @@ pub(crate) fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> 
     Ok(Some(Parsed { filter, format }))
 }
 
+/// The filter in a consumer's arguments, if there is one, and how it reads bodies.
+///
+/// # Errors
+/// As for a binding's.
+pub fn consumer_filter(arguments: TableRef<'_>) -> Result<Option<(Filter, BodyFormat)>, Refusal> {
+    Ok(parse(arguments)?.map(|parsed| (parsed.filter, parsed.format)))
+}
+
 /// A filter that nothing matches.
 pub(crate) fn never_matches() -> Parsed {
     let filter = Filter::parse("FALSE", &Limits::default()).expect("it is a filter");

@@ -3,7 +3,7 @@
 use lepus_base::{Pool, Position};
 use lepus_store::{AppendError, Fetch, LaneSlot};
 
-use super::{Consumer, Sink};
+use super::{Consumer, Selected, Selectors, Sink};
 use crate::entry::{Content, Delivery, Entry, Reason, Sent, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::MessageView;
@@ -25,6 +25,10 @@ impl Sink for NoSink {
     }
 
     fn may_deliver(&mut self, _: &Consumer, _: usize) -> bool {
+        unreachable!("{ALONE}")
+    }
+
+    fn select(&mut self, _: &Selectors, _: &Entry) -> Selected {
         unreachable!("{ALONE}")
     }
 
@@ -67,6 +71,17 @@ impl QueueLog for NoLog {
     fn forget(&mut self, _: usize) {}
 
     fn fetch(&mut self, _: (u8, bool), _: LaneSlot, _: impl FnMut(Entry)) -> (usize, Fetch, bool) {
+        match *self {}
+    }
+
+    fn fetch_at(
+        &mut self,
+        _: (u8, bool),
+        _: LaneSlot,
+        _: u64,
+        _: usize,
+        _: impl FnMut(Entry),
+    ) -> (usize, Fetch, u64) {
         match *self {}
     }
 

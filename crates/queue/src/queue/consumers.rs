@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use lepus_base::{ConnectionId, ShardId, Slab, slab_bytes};
 
 use super::rings::{NONE, Rings};
+use super::selectors::{ConsumerFilter, EVERYTHING, Number, SelectorBits, Selectors, bit, numbers};
 
 /// Names a consumer in the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +56,8 @@ pub struct Consumer {
     pub exclusive: bool,
     /// Argument `x-priority`; higher first.
     pub priority: i32,
+    /// Which messages it wants; all without one.
+    pub filter: Option<Box<ConsumerFilter>>,
     /// Deliveries that may be unsettled; 0 is unlimited. Means nothing with `no_ack`.
     pub prefetch: u32,
     /// Unsettled deliveries; kept by the queue, starts with 0.
@@ -68,8 +71,10 @@ impl Consumer {
 }
 
 /// Why a consumer may not join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscribeError {
+    /// The queue does not take its filter: why, in words.
+    Filter(Box<str>),
     /// There is an exclusive consumer, or an exclusive one wants to join others: 403
     /// `queue 'q' in vhost '/' in exclusive use`.
     InExclusiveUse,
@@ -85,13 +90,37 @@ struct Member {
     previous: u32,
     is_in_ring: bool,
     is_parked: bool,
+    /// What it wants, where there are filters.
+    selector: Number,
+    /// Where there are filters: when it began to wait for its turn.
+    since: u64,
+}
+
+/// What a queue has of its consumers' filters, if one of them has one.
+#[derive(Debug)]
+struct Filtered {
+    selectors: Selectors,
+    /// By selector but the one for everything.
+    rings: Vec<Rings>,
+    /// Counts turns.
+    turns: u64,
+}
+
+/// A consumer that came.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) handle: ConsumerHandle,
+    /// Its selector, if it is new.
+    pub(super) new_selector: Option<Number>,
 }
 
 /// The consumers of one queue; at least one.
 #[derive(Debug)]
 pub(super) struct Consumers {
     members: Slab<Member>,
+    /// Of those without a filter.
     rings: Rings,
+    filtered: Option<Box<Filtered>>,
     is_single_active: bool,
     /// Whether the only member is to stay the only one.
     is_exclusive: bool,
@@ -133,6 +162,7 @@ impl Consumers {
         Consumers {
             members: Slab::new(),
             rings: Rings::new(),
+            filtered: None,
             is_single_active,
             is_exclusive: false,
             active: NONE,
@@ -147,17 +177,23 @@ impl Consumers {
         self.members.is_empty()
     }
 
+    /// A consumer comes. `selects` says that consumers have selectors even without a filter.
     pub(super) fn join(
         &mut self,
         consumer: Consumer,
         generation: u32,
-    ) -> Result<ConsumerHandle, SubscribeError> {
+        selects: bool,
+    ) -> Result<Joined, SubscribeError> {
         let is_taken = !self.members.is_empty() && (consumer.exclusive || self.is_exclusive);
         if is_taken || (consumer.exclusive && self.is_single_active) {
             return Err(SubscribeError::InExclusiveUse);
         }
+        let (selector, is_new) = match selects || consumer.filter.is_some() || self.has_filters() {
+            true => self.join_selector(&consumer).map_err(SubscribeError::Filter)?,
+            false => (EVERYTHING, false),
+        };
         self.is_exclusive = consumer.exclusive;
-        let ring = self.rings.join(consumer.priority);
+        let ring = self.rings_of(selector).join(consumer.priority);
         let slot = self.members.insert(Member {
             consumer,
             generation,
@@ -166,28 +202,149 @@ impl Consumers {
             previous: NONE,
             is_in_ring: false,
             is_parked: false,
+            selector,
+            since: 0,
         }) as u32;
         if self.is_single_active && self.active == NONE {
             self.active = slot;
         } else {
             self.enter_ring(slot);
         }
-        Ok(ConsumerHandle { slot, generation })
+        let handle = ConsumerHandle { slot, generation };
+        Ok(Joined { handle, new_selector: is_new.then_some(selector) })
     }
 
-    pub(super) fn leave(&mut self, handle: ConsumerHandle) -> Option<Consumer> {
+    /// The selector of a consumer that comes, and whether it is new.
+    fn join_selector(&mut self, consumer: &Consumer) -> Result<(Number, bool), Box<str>> {
+        let mut begun = None;
+        let filtered = match &mut self.filtered {
+            Some(filtered) => filtered,
+            none => {
+                let mut selectors = Selectors::new();
+                if !self.members.is_empty() {
+                    selectors.join(None, self.members.len() as u32)?;
+                }
+                let new = Box::new(Filtered { selectors, rings: Vec::new(), turns: 0 });
+                begun = Some(());
+                none.insert(new)
+            }
+        };
+        let joined = filtered.selectors.join(consumer.filter.as_deref(), 1);
+        match &joined {
+            Ok((number, _)) => {
+                let count = usize::from(*number).max(filtered.rings.len());
+                filtered.rings.resize_with(count, Rings::new);
+            }
+            Err(_) if begun.is_some() => self.filtered = None,
+            Err(_) => {}
+        }
+        joined
+    }
+
+    fn rings_of(&mut self, selector: Number) -> &mut Rings {
+        match (&mut self.filtered, selector) {
+            (Some(filtered), 1..) => &mut filtered.rings[usize::from(selector) - 1],
+            _ => &mut self.rings,
+        }
+    }
+
+    /// Whether messages are given to consumers by their selectors.
+    #[inline]
+    pub(super) fn has_filters(&self) -> bool {
+        self.filtered.is_some()
+    }
+
+    /// What the consumers want.
+    pub(super) fn selectors(&self) -> Option<&Selectors> {
+        self.filtered.as_ref().map(|filtered| &filtered.selectors)
+    }
+
+    /// Whether one of them has a filter.
+    pub(super) fn are_any_filtered(&self) -> bool {
+        self.selectors().is_some_and(Selectors::are_any_filtered)
+    }
+
+    /// The last filter is gone, and nothing is laid aside.
+    pub(super) fn end_filters(&mut self) {
+        self.filtered = None;
+    }
+
+    /// The selectors of consumers that can take a message.
+    pub(super) fn ready_selectors(&self) -> SelectorBits {
+        let Some(filtered) = &self.filtered else { return 0 };
+        if self.is_single_active {
+            return self.active_ready().map_or(0, |slot| bit(self.members[slot as usize].selector));
+        }
+        numbers(filtered.selectors.present())
+            .filter(|number| match usize::from(*number).checked_sub(1) {
+                None => !self.rings.is_empty(),
+                Some(place) => !filtered.rings[place].is_empty(),
+            })
+            .fold(0, |bits, number| bits | bit(number))
+    }
+
+    /// Whose turn it is among those of some selectors: the highest priority first, then who waits longest.
+    pub(super) fn next_of(&self, selectors: SelectorBits) -> Option<u32> {
+        let filtered = self.filtered.as_ref()?;
+        if self.is_single_active {
+            let slot = self.active_ready()?;
+            let selector = self.members[slot as usize].selector;
+            return (selectors & bit(selector) != 0).then_some(slot);
+        }
+        let firsts =
+            numbers(selectors & filtered.selectors.present()).filter_map(
+                |number| match usize::from(number).checked_sub(1) {
+                    None => self.rings.first(),
+                    Some(place) => filtered.rings[place].first(),
+                },
+            );
+        firsts.min_by_key(|slot| {
+            let member = &self.members[*slot as usize];
+            (core::cmp::Reverse(member.consumer.priority), member.since)
+        })
+    }
+
+    /// It waits for its turn behind the others of all selectors.
+    #[inline]
+    fn note_turn(&mut self, slot: u32) {
+        if let Some(filtered) = &mut self.filtered {
+            filtered.turns += 1;
+            self.members[slot as usize].since = filtered.turns;
+        }
+    }
+
+    /// A consumer leaves. With it goes its selector, if nobody else has that.
+    pub(super) fn leave(&mut self, handle: ConsumerHandle) -> Option<(Consumer, Option<Number>)> {
         self.get(handle)?;
         self.leave_ring(handle.slot);
         let member = self.members.try_remove(handle.slot as usize)?;
-        self.rings.leave(member.ring);
+        self.rings_of(member.selector).leave(member.ring);
         self.is_exclusive = false;
         if self.active == handle.slot {
-            self.active = self.rings.first().unwrap_or(NONE);
+            let next = match &self.filtered {
+                None => self.rings.first(),
+                Some(_) => self.first_in_line(),
+            };
+            self.active = next.unwrap_or(NONE);
             if self.active != NONE {
                 self.leave_ring(self.active);
             }
         }
-        Some(member.consumer)
+        let is_last = match &mut self.filtered {
+            Some(filtered) => filtered.selectors.leave(member.selector),
+            None => false,
+        };
+        Some((member.consumer, is_last.then_some(member.selector)))
+    }
+
+    /// Who is to be the next single active consumer, where there are filters: by priority, then who came first.
+    fn first_in_line(&self) -> Option<u32> {
+        let filtered = self.filtered.as_ref()?;
+        let all = core::iter::once(&self.rings).chain(&filtered.rings);
+        all.filter_map(Rings::first).min_by_key(|slot| {
+            let member = &self.members[*slot as usize];
+            (core::cmp::Reverse(member.consumer.priority), member.generation)
+        })
     }
 
     pub(super) fn get(&self, handle: ConsumerHandle) -> Option<&Consumer> {
@@ -204,20 +361,32 @@ impl Consumers {
 
     /// Whether some consumer can take a message.
     pub(super) fn is_some_ready(&self) -> bool {
+        if self.has_filters() {
+            return self.ready_selectors() != 0;
+        }
         if self.is_single_active {
             return self.next().is_some();
         }
         !self.rings.is_empty()
     }
 
-    /// Whose turn it is.
+    /// Whose turn it is, whatever the message; nobody's where there are filters.
+    #[inline]
     pub(super) fn next(&self) -> Option<u32> {
+        if self.has_filters() {
+            return None;
+        }
         if self.is_single_active {
-            let member = self.members.get(self.active as usize)?;
-            let can_take = !member.is_parked && member.consumer.has_credit();
-            return can_take.then_some(self.active);
+            return self.active_ready();
         }
         self.rings.first()
+    }
+
+    /// The single active consumer, if it can take a message.
+    fn active_ready(&self) -> Option<u32> {
+        let member = self.members.get(self.active as usize)?;
+        let can_take = !member.is_parked && member.consumer.has_credit();
+        can_take.then_some(self.active)
     }
 
     /// Whether the one whose turn it is acknowledges nothing.
@@ -236,6 +405,8 @@ impl Consumers {
         if !member.is_in_ring {
             return;
         }
+        self.note_turn(slot);
+        let member = &self.members[slot as usize];
         if !member.consumer.has_credit() {
             self.leave_ring(slot);
         } else if member.next != NONE {
@@ -321,7 +492,12 @@ impl Consumers {
 
     /// Allocated bytes, this value included.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Consumers>() + slab_bytes(&self.members) + self.rings.memory_bytes()
+        let filtered = self.filtered.as_ref().map_or(0, |filtered| {
+            let rings =
+                filtered.rings.iter().map(|rings| size_of::<Rings>() + rings.memory_bytes());
+            size_of::<Filtered>() + rings.sum::<usize>() + filtered.selectors.memory_bytes()
+        });
+        size_of::<Consumers>() + slab_bytes(&self.members) + self.rings.memory_bytes() + filtered
     }
 
     fn enter_if_ready(&mut self, slot: u32) {
@@ -338,12 +514,16 @@ impl Consumers {
     }
 
     fn enter_ring(&mut self, slot: u32) {
-        let number = self.members[slot as usize].ring;
-        let ring = self.rings.ring(number);
+        let (number, selector) = {
+            let member = &self.members[slot as usize];
+            (member.ring, member.selector)
+        };
+        let rings = self.rings_of(selector);
+        let ring = rings.ring(number);
         let last = core::mem::replace(&mut ring.tail, slot);
         if last == NONE {
             ring.head = slot;
-            self.rings.note(number);
+            rings.note(number);
         } else {
             self.members[last as usize].next = slot;
         }
@@ -351,6 +531,7 @@ impl Consumers {
         member.previous = last;
         member.next = NONE;
         member.is_in_ring = true;
+        self.note_turn(slot);
     }
 
     fn leave_ring(&mut self, slot: u32) {
@@ -361,8 +542,10 @@ impl Consumers {
             return;
         }
         member.is_in_ring = false;
-        let (previous, next, number) = (member.previous, member.next, member.ring);
-        let ring = self.rings.ring(number);
+        let (previous, next) = (member.previous, member.next);
+        let (number, selector) = (member.ring, member.selector);
+        let rings = self.rings_of(selector);
+        let ring = rings.ring(number);
         if previous == NONE {
             ring.head = next;
         }
@@ -370,7 +553,7 @@ impl Consumers {
             ring.tail = previous;
         }
         if previous == NONE && next == NONE {
-            return self.rings.note(number);
+            return rings.note(number);
         }
         if previous != NONE {
             self.members[previous as usize].next = next;
@@ -397,9 +580,19 @@ mod tests {
             no_ack: false,
             exclusive: false,
             priority,
+            filter: None,
             prefetch,
             in_flight: 0,
         }
+    }
+
+    /// A consumer comes to a queue without filters.
+    fn join(
+        consumers: &mut Consumers,
+        consumer: Consumer,
+        generation: u32,
+    ) -> Result<ConsumerHandle, SubscribeError> {
+        consumers.join(consumer, generation, false).map(|joined| joined.handle)
     }
 
     /// Looks of the step that needs the most of them.
@@ -423,7 +616,7 @@ mod tests {
             let join = |name: u32| -> Step {
                 let priority = if is_rising { name as i32 } else { -(name as i32) };
                 Box::new(move |consumers| {
-                    assert!(consumers.join(consumer(name, priority, 1), name).is_ok());
+                    assert!(join(consumers, consumer(name, priority, 1), name).is_ok());
                 })
             };
             let most = most_looks(&mut consumers, (0..COUNT).map(join));
@@ -455,19 +648,19 @@ mod tests {
     fn an_exclusive_consumer_joins_only_where_nobody_is() {
         let mut consumers = Consumers::new(false);
         for name in 0..1_000 {
-            assert!(consumers.join(consumer(name, 0, 1), name).is_ok());
+            assert!(join(&mut consumers, consumer(name, 0, 1), name).is_ok());
         }
         for name in 0..999 {
             assert!(consumers.leave(ConsumerHandle { slot: name, generation: name }).is_some());
         }
         let mut exclusive = consumer(1_000, 0, 1);
         exclusive.exclusive = true;
-        assert!(consumers.join(exclusive.clone(), 1_000).is_err());
+        assert!(join(&mut consumers, exclusive.clone(), 1_000).is_err());
         assert!(consumers.leave(ConsumerHandle { slot: 999, generation: 999 }).is_some());
-        let handle = consumers.join(exclusive, 1_001).expect("nobody is there");
-        assert!(consumers.join(consumer(1_002, 0, 1), 1_002).is_err());
+        let handle = join(&mut consumers, exclusive, 1_001).expect("nobody is there");
+        assert!(join(&mut consumers, consumer(1_002, 0, 1), 1_002).is_err());
         assert!(consumers.leave(handle).is_some());
-        assert!(consumers.join(consumer(1_003, 0, 1), 1_003).is_ok());
+        assert!(join(&mut consumers, consumer(1_003, 0, 1), 1_003).is_ok());
     }
 
     #[test]
@@ -483,7 +676,8 @@ mod tests {
             match random.below(5) {
                 0 if there.len() < 60 => {
                     let priority = random.below(12) as i32 - 6;
-                    let handle = consumers.join(consumer(name, priority, 1), name).expect("free");
+                    let handle =
+                        join(&mut consumers, consumer(name, priority, 1), name).expect("free");
                     there.insert(name, (handle, priority, true));
                     rings.entry(priority).or_default().push_back(name);
                 }

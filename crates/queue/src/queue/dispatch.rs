@@ -1,11 +1,12 @@
 //! From the queue to its consumers.
 
-use lepus_base::{Instant, Now, Position};
+use lepus_base::{Instant, Now};
 
-use super::messages::Handing;
+use super::consumers::Consumers;
+use super::delivering::Delivering;
 use super::{Queue, Sink};
-use crate::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
-use crate::message::{COPIED_BYTES_MAX, Incoming, LARGE_BODY_BYTES_MIN};
+use crate::entry::{Sent, Ticket};
+use crate::message::Incoming;
 
 impl Queue {
     /// Number, deadline and priority of a new message.
@@ -53,70 +54,6 @@ impl Queue {
         self.consumers.as_ref().is_some_and(|consumers| consumers.at(slot).1.no_ack)
     }
 
-    /// Delivers a new message, past the ready ones of which there are none. `logged` is its ticket
-    /// and its position in the log, if the log took it.
-    pub(super) fn hand_over(
-        &mut self,
-        now: Now,
-        slot: u32,
-        incoming: &mut Incoming<'_>,
-        logged: Option<(Ticket, Position)>,
-        sink: &mut impl Sink,
-    ) {
-        let (ticket, position) = match logged {
-            Some((ticket, position)) => (ticket, Some(position)),
-            None => (self.ticket(now, incoming, sink), None),
-        };
-        let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {
-            invariant!("who is handed a message was chosen, and the message has a ticket")
-        };
-        let (handle, consumer) = consumers.at(slot);
-        let mut delivery =
-            Delivery { slot: NO_SLOT, seq: ticket.seq, redelivered: false, delivery_count: 0 };
-        // A large body is sent from where it is stored.
-        let mut is_large = incoming.bytes() as usize >= LARGE_BODY_BYTES_MIN;
-        let mut stored = incoming.stored();
-        let mut kept = None;
-        if !consumer.no_ack {
-            let place = match position {
-                Some(position) => Place::logged(position, false),
-                None => {
-                    let body = incoming.keep(sink.pool());
-                    stored = Some(body);
-                    Place::pooled(body)
-                }
-            };
-            delivery.slot = messages.unacked.insert(ticket.entry(place, incoming.bytes()), handle);
-        }
-        if is_large && stored.is_none() {
-            // One that nobody else gets is copied, unless it is very large: no more than was received.
-            if incoming.last && (incoming.bytes() as usize) < COPIED_BYTES_MAX {
-                is_large = false;
-            } else {
-                kept = Some(incoming.keep(sink.pool()));
-                stored = kept;
-            }
-        }
-        // Only what has to be read first can be late or lost.
-        let _ = match (incoming.view(), stored) {
-            (Some(view), _) if !is_large => {
-                sink.deliver(consumer, delivery, Content::Incoming(view))
-            }
-            (_, Some(body)) => sink.deliver(consumer, delivery, Content::Stored(body)),
-            _ => invariant!("a message lies in what came in, or in memory"),
-        };
-        if let Some(body) = kept {
-            sink.pool().release(body);
-        }
-        let is_done = consumer.no_ack;
-        consumers.delivered(slot);
-        messages.count_handed_out(Handing::Delivered(is_done), false);
-        if is_done && let Some(position) = position {
-            let place = Place::logged(position, false);
-            self.release(ticket.entry(place, incoming.bytes()), sink);
-        }
-    }
-
     pub(super) fn dispatch_within(
         &mut self,
         now: Now,
@@ -136,6 +73,14 @@ impl Queue {
             if *budget == 0 {
                 return true;
             }
+            if self.has_filters() {
+                *budget -= 1;
+                if !self.delivering().step(budget, sink) {
+                    return false;
+                }
+                self.end_filters();
+                continue;
+            }
             let Some(head) = self.messages.as_ref().and_then(|messages| messages.ready.head())
             else {
                 return race!("a damaged index has fewer messages than were counted", false);
@@ -144,7 +89,7 @@ impl Queue {
                 return false;
             };
             *budget -= 1;
-            match self.deliver_head(slot, sink) {
+            match self.delivering().give_head(slot, sink) {
                 Sent::Done => {}
                 Sent::Lost => self.step_over(sink),
                 Sent::Pending => {
@@ -155,39 +100,30 @@ impl Queue {
         }
     }
 
-    fn deliver_head(&mut self, slot: u32, sink: &mut impl Sink) -> Sent {
+    /// A message and who gets it.
+    #[inline(always)]
+    pub(super) fn delivering(&mut self) -> Delivering<'_> {
         let counts = self.counts_deliveries();
         let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {
-            invariant!("a head and who gets it were chosen")
+            invariant!("a message and who gets it were chosen")
         };
-        let Some(head) = messages.ready.head() else {
-            invariant!("the head that is delivered was looked at before")
-        };
-        let (handle, consumer) = consumers.at(slot);
-        let content = match (head.place.body(), head.place.position()) {
-            (Some(body), _) => Content::Stored(body),
-            (None, Some(position)) => Content::Logged(position, head.bytes),
-            (None, None) => invariant!("a message lies in memory or in a log"),
-        };
-        let no_ack = consumer.no_ack;
-        let delivery = Delivery {
-            slot: if no_ack { NO_SLOT } else { messages.unacked.next_slot() },
-            seq: head.seq,
-            redelivered: head.redelivered,
-            delivery_count: if counts { head.delivery_count } else { 0 },
-        };
-        let sent = sink.deliver(consumer, delivery, content);
-        if sent != Sent::Done {
-            return sent;
+        Delivering { consumers, messages, counts }
+    }
+
+    /// Whether messages are given to consumers by their filters.
+    #[inline]
+    fn has_filters(&self) -> bool {
+        self.consumers.as_ref().is_some_and(|consumers| consumers.has_filters())
+    }
+
+    /// Once no filter is left, and nothing is laid aside, messages are delivered as in other queues again.
+    pub(super) fn end_filters(&mut self) {
+        let has_some = |consumers: &Consumers| consumers.are_any_filtered();
+        if !self.consumers.as_deref().is_some_and(has_some)
+            && self.messages.as_mut().is_none_or(|messages| messages.ready.end_aside())
+            && let Some(consumers) = &mut self.consumers
+        {
+            consumers.end_filters();
         }
-        consumers.delivered(slot);
-        messages.count_handed_out(Handing::Delivered(no_ack), delivery.redelivered);
-        let Some(entry) = self.pop(sink) else { invariant!("what was delivered is the head") };
-        if no_ack {
-            self.release(entry, sink);
-            return Sent::Done;
-        }
-        self.opened().unacked.insert(entry, handle);
-        Sent::Done
     }
 }

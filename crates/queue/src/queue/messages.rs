@@ -198,6 +198,13 @@ impl Messages {
     /// Takes the head, which is known. `is_wanted` says whether others will be taken for their messages.
     pub(super) fn pop(&mut self, is_wanted: bool, sink: &mut impl Sink) -> Option<Entry> {
         let (entry, left) = self.ready.pop()?;
+        self.left_window(left, is_wanted, sink);
+        Some(entry)
+    }
+
+    /// An entry left from where `left` says.
+    #[inline]
+    pub(super) fn left_window(&mut self, left: Left, is_wanted: bool, sink: &mut impl Sink) {
         if left != Left::Memory {
             let Some(mut backlog) = sink.backlog() else {
                 invariant!("what was in a window is in a log");
@@ -207,7 +214,19 @@ impl Messages {
                 self.ready.announce(&mut backlog);
             }
         }
-        Some(entry)
+    }
+
+    /// The front, which lay where `left` says, was laid aside; `is_kept` says whether its entry is in memory there.
+    pub(super) fn laid(&mut self, left: Left, is_kept: bool, sink: &mut impl Sink) {
+        if !is_kept {
+            return self.left_window(left, true, sink);
+        }
+        // The entry of a message in the log counts as one in a window wherever it lies.
+        if left == Left::LowWindow
+            && let Some(mut backlog) = sink.backlog()
+        {
+            self.ready.announce(&mut backlog);
+        }
     }
 
     /// Puts a message back to its place.
@@ -248,6 +267,14 @@ impl Messages {
                 backlog.mark_delivered(lane, seq);
             }
         }
+    }
+
+    /// A message that was taken is damaged: the log keeps it, and it counts no more here.
+    pub(super) fn set_aside(&self, entry: &Entry, sink: &mut impl Sink) {
+        let (Some(lane), Some(mut backlog)) = (self.lane_of(entry), sink.backlog()) else {
+            invariant!("what was logged has a lane in a log");
+        };
+        backlog.set_aside(lane, entry);
     }
 
     /// Is done with a message.
@@ -356,14 +383,10 @@ impl Queue {
         self.messages.as_mut()?.pop(is_wanted, sink)
     }
 
-    /// Steps over the head, whose message is damaged: the log keeps it, and it counts no more here.
+    /// Steps over the head, whose message is damaged.
     pub(super) fn step_over(&mut self, sink: &mut impl Sink) {
         let Some(entry) = self.pop(sink) else { invariant!("the head was found to be lost") };
-        let lane = self.messages.as_ref().and_then(|messages| messages.lane_of(&entry));
-        let (Some(lane), Some(mut backlog)) = (lane, sink.backlog()) else {
-            invariant!("what was logged has a lane in a log");
-        };
-        backlog.set_aside(lane, &entry);
+        self.opened().set_aside(&entry, sink);
     }
 
     /// Is done with a message.

@@ -59,6 +59,7 @@ impl Messages {
     /// many are known, or a lane has lost some; then all lanes are to be purged as a whole.
     fn purge_apart(&self, lanes: &[(u8, bool, LaneSlot)], sink: &mut impl Sink) -> bool {
         if self.unacked.len() <= PURGED_SINGLY_MAX
+            || self.ready.has_forgotten()
             || self.ready.known_logged().nth(KNOWN_PURGED_MAX).is_some()
         {
             return false;

@@ -13,6 +13,8 @@ use core::cmp::Ordering;
 
 use lepus_store::{Fetch, LaneSlot};
 
+use super::aside::{Aside, Item, Key, Reread, Step};
+use super::selectors::{Number, SelectorBits};
 use crate::entry::Entry;
 use crate::log::QueueLog;
 
@@ -353,6 +355,8 @@ pub(super) struct Ready {
     bytes: u64,
     /// Of these, bytes of messages in the log.
     logged_bytes: u64,
+    /// Those that consumers' filters have looked at; they count above.
+    aside: Option<Box<Aside>>,
 }
 
 impl Ready {
@@ -456,6 +460,19 @@ impl Ready {
 
     /// Whether the head is in the log and not known yet.
     pub(super) fn is_unknown(&self) -> bool {
+        self.is_front_unknown() || self.unknown_aside().is_some()
+    }
+
+    /// The head, if it was laid aside and its entry has to be read again.
+    #[inline]
+    fn unknown_aside(&self) -> Option<(Key, bool)> {
+        let (key, spilled) = self.aside.as_ref()?.unknown_head()?;
+        let is_first = self.front().is_none_or(|front| key < Key::of(front));
+        is_first.then_some((key, spilled))
+    }
+
+    /// The same of what was not laid aside.
+    fn is_front_unknown(&self) -> bool {
         match self.highest() {
             None => self.base.is_unknown(),
             Some(priority) => self
@@ -468,7 +485,7 @@ impl Ready {
 
     /// Makes the head known. False when an index page has to be read for that: the queue is woken.
     pub(super) fn prepare(&mut self, backlog: &mut impl QueueLog) -> bool {
-        while self.is_unknown() {
+        while self.is_front_unknown() {
             let priority = self.highest().unwrap_or(0);
             let (mut missing, mut surplus) = (0, 0);
             let level = self.used_level(priority);
@@ -506,6 +523,29 @@ impl Ready {
             self.len = self.len.saturating_sub(missing) + surplus;
             self.correct();
         }
+        while let Some(head) = self.unknown_aside() {
+            if !self.reread(head, backlog) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reads entries again that were laid aside and forgotten. False when an index page has to be read for that.
+    pub(super) fn reread(
+        &mut self,
+        (from, spilled): (Key, bool),
+        backlog: &mut impl QueueLog,
+    ) -> bool {
+        let lane = self.lane(from.priority(), spilled);
+        let (Some(aside), Some(lane)) = (&mut self.aside, lane) else {
+            invariant!("what was laid aside and forgotten is in a lane")
+        };
+        match aside.reread((from, spilled), lane, backlog) {
+            Reread::Pending => return false,
+            Reread::Done(missing) => self.len = self.len.saturating_sub(missing),
+        }
+        self.correct();
         true
     }
 
@@ -515,7 +555,27 @@ impl Ready {
     }
 
     /// The entry that leaves next, if it is known.
+    #[inline]
     pub(super) fn head(&self) -> Option<&Entry> {
+        match &self.aside {
+            None => self.front(),
+            Some(aside) => self.head_beside(aside),
+        }
+    }
+
+    #[inline(never)]
+    fn head_beside<'a>(&'a self, aside: &'a Aside) -> Option<&'a Entry> {
+        if self.is_unknown() {
+            return None;
+        }
+        match (self.front(), aside.head()) {
+            (Some(front), Some(head)) if Key::of(front) < Key::of(head) => Some(front),
+            (front, head) => head.or(front),
+        }
+    }
+
+    /// The first one that was not laid aside, if it is known.
+    pub(super) fn front(&self) -> Option<&Entry> {
         if let Some(levels) = &self.levels
             && let Some(priority) = levels.highest()
         {
@@ -532,7 +592,20 @@ impl Ready {
 
     /// Takes the head, if it is known, and says whether and how it left a window.
     pub(super) fn pop(&mut self) -> Option<(Entry, Left)> {
-        let popped = match self.highest() {
+        if self.aside.is_some() {
+            let key = Key::of(self.head()?);
+            if let Some(popped) = self.take_aside(key) {
+                return Some(popped);
+            }
+        }
+        let popped = self.pop_front()?;
+        self.discount(&popped.0);
+        Some(popped)
+    }
+
+    /// Takes the front, which still counts.
+    fn pop_front(&mut self) -> Option<(Entry, Left)> {
+        Some(match self.highest() {
             None => self.base.pop()?,
             Some(priority) => {
                 let levels = self.levels.as_mut()?;
@@ -543,9 +616,90 @@ impl Ready {
                 }
                 popped
             }
-        };
+        })
+    }
+
+    /// Lays the front aside, which is known and which these selectors want. Where it left, and whether its entry is
+    /// still in memory.
+    pub(super) fn lay_aside(&mut self, selectors: SelectorBits) -> Option<(Left, bool)> {
+        let (entry, left) = self.pop_front()?;
+        let Some(aside) = &mut self.aside else { invariant!("there is where it is laid") };
+        let is_forgotten = aside.lay(entry, selectors);
+        Some((left, !is_forgotten))
+    }
+
+    /// Takes the front, whose message is damaged.
+    pub(super) fn take_front(&mut self) -> Option<(Entry, Left)> {
+        let popped = self.pop_front()?;
         self.discount(&popped.0);
         Some(popped)
+    }
+
+    /// Takes a message that was laid aside, if it is there.
+    pub(super) fn take_aside(&mut self, key: Key) -> Option<(Entry, Left)> {
+        let entry = self.aside.as_mut()?.take(key)?;
+        let left = if entry.place.body().is_some() { Left::Memory } else { Left::Window };
+        self.discount(&entry);
+        Some((entry, left))
+    }
+
+    /// What was laid aside.
+    pub(super) fn aside(&self) -> Option<&Aside> {
+        self.aside.as_deref()
+    }
+
+    /// The same, to change how far selectors are.
+    pub(super) fn aside_mut(&mut self) -> Option<&mut Aside> {
+        self.aside.as_deref_mut()
+    }
+
+    /// From now on messages are laid aside; these selectors are at the front.
+    pub(super) fn begin_aside(&mut self, selectors: SelectorBits) {
+        self.aside.get_or_insert_with(|| Aside::new(selectors));
+    }
+
+    /// Nothing is laid aside any more, if nothing is there. Whether that is so.
+    pub(super) fn end_aside(&mut self) -> bool {
+        if self.aside.as_ref().is_some_and(|aside| aside.len() > 0) {
+            return false;
+        }
+        self.aside = None;
+        true
+    }
+
+    /// Whether one of these selectors can do something.
+    pub(super) fn has_step(&self, selectors: SelectorBits) -> bool {
+        match &self.aside {
+            None => selectors != 0 && self.len > 0,
+            Some(aside) => aside.has_step(selectors, self.len > aside.len()),
+        }
+    }
+
+    /// What one of these selectors does next.
+    pub(super) fn next_step(&mut self, selectors: SelectorBits) -> Option<(Number, Step)> {
+        let front = self.front().map(Key::of);
+        self.aside.as_mut()?.next_step(selectors, front)
+    }
+
+    /// Which of these selectors take a message that was laid aside next.
+    pub(super) fn takers(&self, selectors: SelectorBits, key: Key) -> SelectorBits {
+        let front = self.front().map(Key::of);
+        self.aside.as_ref().map_or(0, |aside| aside.takers(selectors, key, front))
+    }
+
+    /// What a cursor comes to next.
+    pub(super) fn item(&self, from: Key) -> Option<Item> {
+        self.aside.as_ref()?.item(from)
+    }
+
+    /// As [`Ready::default`], for selectors that stay.
+    pub(super) fn begin_anew(&mut self) {
+        let mut aside = self.aside.take();
+        if let Some(aside) = &mut aside {
+            assert!(aside.len() == 0, "nothing waits in a queue that is still");
+            let _ = aside.take_all();
+        }
+        *self = Ready { aside, ..Ready::default() };
     }
 
     /// The lane for messages of a priority, if there was one before.
@@ -592,31 +746,43 @@ impl Ready {
         let mut lanes =
             core::iter::once(&self.base).chain(levels).filter_map(|level| level.lanes.as_ref());
         lanes.all(|lanes| lanes.windows().all(|window| window.unfetched == 0))
+            && !self.has_forgotten()
+    }
+
+    /// Whether messages in the log were laid aside and forgotten.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.aside.as_ref().is_some_and(|aside| aside.left_len() > 0)
     }
 
     /// Entries in windows.
     pub(super) fn windowed(&self) -> usize {
         let levels = self.levels.iter().flat_map(|levels| &levels.levels);
         let levels = core::iter::once(&self.base).chain(levels);
-        levels.filter_map(|level| level.lanes.as_ref()).map(|lanes| lanes.entries()).sum()
+        let lanes = levels.filter_map(|level| level.lanes.as_ref());
+        let aside = self.aside.as_ref().map_or(0, |aside| aside.logged());
+        lanes.map(|lanes| lanes.entries()).sum::<usize>() + aside
     }
 
     /// Those that are known and may be in the log: most are.
     pub(super) fn known_logged(&self) -> impl Iterator<Item = &Entry> {
         let levels = self.levels.iter().flat_map(|levels| &levels.levels);
-        core::iter::once(&self.base).chain(levels).flat_map(|level| {
+        let levels = core::iter::once(&self.base).chain(levels).flat_map(|level| {
             let windows = level.lanes.iter().flat_map(|lanes| lanes.windows());
             let returned = level.returned.iter().map(|returned| &returned.0);
             windows.flat_map(|window| &window.entries).chain(returned)
-        })
+        });
+        levels.chain(self.aside.iter().flat_map(|aside| aside.entries()))
     }
 
     /// Takes everything out. What is in memory is in the result; of what is in the log nothing is
     /// left but the lanes.
     pub(super) fn take_all(&mut self) -> Ready {
         let mut gone = core::mem::take(self);
+        self.aside = gone.aside.take();
+        gone.aside = self.aside.as_mut().and_then(|aside| aside.take_all());
         self.base.lanes = gone.base.split_lanes();
         let mut len = gone.base.fresh.len() + gone.base.returned.len();
+        len += gone.aside.as_ref().map_or(0, |aside| aside.len() as usize);
         if let Some(levels) = &mut gone.levels {
             for (index, level) in levels.levels.iter_mut().enumerate() {
                 len += level.fresh.len() + level.returned.len();
@@ -636,7 +802,7 @@ impl Ready {
 
     /// Gives spare capacity back.
     pub(super) fn trim(&mut self) {
-        if self.is_empty() && self.lanes().is_empty() {
+        if self.is_empty() && self.lanes().is_empty() && self.aside.is_none() {
             *self = Ready::default();
             return;
         }
@@ -652,7 +818,8 @@ impl Ready {
             let lists: usize = levels.levels.iter().map(Level::memory_bytes).sum();
             size_of::<Levels>() + levels.levels.capacity() * size_of::<Level>() + lists
         });
-        self.base.memory_bytes() + levels
+        let aside = self.aside.as_ref().map_or(0, |aside| aside.memory_bytes());
+        self.base.memory_bytes() + levels + aside
     }
 }
 

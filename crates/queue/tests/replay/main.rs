@@ -5,12 +5,13 @@ mod shard;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lepus_base::{ConnectionId, Now, Rng, ShardId};
+use lepus_base::{ConnectionId, HashState, Now, Rng, ShardId};
+use lepus_filter::BodyFormat;
 use lepus_queue::command::{self, Command};
 use lepus_queue::message::{Incoming, MessageView};
 use lepus_queue::{
-    Admission, Consumer, ConsumerHandle, ConsumerKey, Get, NoSink, Outcome, Overflow, Queue,
-    QueueKind, QueueSettings, Recorder, Replay,
+    Admission, Consumer, ConsumerFilter, ConsumerHandle, ConsumerKey, Get, NoSink, Outcome,
+    Overflow, Queue, QueueKind, QueueSettings, Recorder, Replay,
 };
 
 use shard::Shard;
@@ -67,6 +68,12 @@ fn random_settings(rng: &mut Rng) -> QueueSettings {
         kind: if rng.chance(1, 2) { QueueKind::Quorum } else { QueueKind::Classic },
         ..QueueSettings::default()
     }
+}
+
+fn random_filter(rng: &mut Rng) -> ConsumerFilter {
+    let text = ["p.type = 'a'", "p.type = 'b'", "m.size > 3"][rng.below(3) as usize];
+    let format = if rng.chance(1, 4) { BodyFormat::None } else { BodyFormat::Auto };
+    ConsumerFilter { text: text.into(), format, hash: HashState::default() }
 }
 
 impl Life {
@@ -188,6 +195,7 @@ impl Life {
             no_ack: self.rng.chance(1, 4),
             exclusive: self.rng.chance(1, 10),
             priority: self.rng.below(3) as i32 - 1,
+            filter: self.rng.chance(1, 3).then(|| Box::new(random_filter(&mut self.rng))),
             prefetch: self.rng.below(4) as u32,
             in_flight: 0,
         };

@@ -3,7 +3,8 @@
 use lepus_base::{Instant, Pool, Position, Rng};
 use lepus_queue::message::MessageView;
 use lepus_queue::{
-    Consumer, Content, Delivery, Entry, Found, NO_SLOT, Place, QueueLog, Reason, Sent, Sink, Ticket,
+    Consumer, Content, Delivery, Entry, Found, NO_SLOT, Place, QueueLog, Reason, Selected,
+    Selectors, Sent, Sink, Ticket,
 };
 use lepus_store::{AppendError, Fetch, LaneSlot};
 
@@ -98,6 +99,18 @@ impl Sink for Shard {
 
     fn may_deliver(&mut self, _: &Consumer, _: usize) -> bool {
         self.rng.chance(4, 5)
+    }
+
+    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+        if entry.place.body().is_none() {
+            match self.rng.below(12) {
+                0 | 1 => return Selected::Pending,
+                2 => return Selected::Lost,
+                _ => {}
+            }
+        }
+        let _ = selectors;
+        Selected::Matches(self.rng.next_u64() & self.rng.next_u64(), self.rng.below(500))
     }
 
     fn deliver(&mut self, _: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
@@ -199,6 +212,39 @@ impl QueueLog for &mut Log {
         let is_whole = lane.next == lane.messages.len();
         let result = if is_pending && !is_whole { Fetch::Pending } else { Fetch::Done };
         (found.len(), result, is_whole)
+    }
+
+    fn fetch_at(
+        &mut self,
+        (priority, spilled): (u8, bool),
+        lane: LaneSlot,
+        from: u64,
+        count: usize,
+        mut each: impl FnMut(Entry),
+    ) -> (usize, Fetch, u64) {
+        if self.rng.chance(1, 6) {
+            return (0, Fetch::Pending, from);
+        }
+        let count = count.min(1 + self.rng.below(4) as usize);
+        let lane = &self.lanes[lane.0 as usize];
+        let found = lane.messages.iter().filter(|logged| logged.ticket.seq >= from);
+        let found: Vec<Logged> = found.take(count).copied().collect();
+        for logged in &found {
+            each(Entry {
+                seq: logged.ticket.seq,
+                deadline: logged.ticket.deadline,
+                place: Place::logged(logged.position, spilled),
+                bytes: logged.bytes,
+                delivery_count: 0,
+                priority,
+                redelivered: false,
+            });
+        }
+        let end = match found.len() < count {
+            true => u64::MAX,
+            false => found[found.len() - 1].ticket.seq + 1,
+        };
+        (found.len(), Fetch::Done, end)
     }
 
     fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize {

@@ -15,7 +15,7 @@ use super::{
 use crate::oracle::{Gone, Oracle, Toggled, body_of};
 use crate::peer::Peer;
 use crate::plan::{Kind, Plan, Volatility};
-use crate::routing::Routes;
+use crate::routing::{Filter, Routes};
 
 /// Questions that a client asks before it has heard the answer to the first.
 const QUESTIONS_MAX: usize = 4;
@@ -173,6 +173,10 @@ impl Actor {
         if stage.rng.chance(1, 4) {
             arguments.insert("x-priority", stage.rng.below(3) as i32);
         }
+        let filter = Filter::of_consumer(self.tags as usize + self.name);
+        if let Some((filter, name)) = filter {
+            arguments.insert("x-filter", filter.text(name));
+        }
         let arguments = arguments.to_bytes();
         let consume = basic::Consume {
             queue: &plan.name,
@@ -183,7 +187,7 @@ impl Actor {
             ..Default::default()
         };
         let prefetch = channel.prefetch;
-        let consumer = Consumer { queue: place, no_ack, prefetch, ..Consumer::default() };
+        let consumer = Consumer { queue: place, no_ack, prefetch, filter, ..Consumer::default() };
         channel.consumers.insert(tag.clone(), consumer);
         channel.risk(may_fail, stage.oracle);
         channel.ask(number, consume, Expect::Consume(tag.clone()), may_fail, peer);

@@ -102,6 +102,26 @@ impl Store {
         }
     }
 
+    /// Reads up to `count` entries of a lane again, from a number on, which were fetched before; what [`Store::fetch`]
+    /// gives next stays. Up to which number all that live were given.
+    pub fn fetch_at(
+        &mut self,
+        lane: LaneSlot,
+        from: u64,
+        count: usize,
+        into: &mut Vec<Entry>,
+        out: &mut Operations,
+    ) -> (Fetch, u64) {
+        let Some(index) = self.state.lane_mut(lane) else { return (Fetch::Done, u64::MAX) };
+        match index.fetch_at(from, count, into) {
+            (Stop::Done, end) => (Fetch::Done, end),
+            (Stop::Page(first), end) => {
+                self.read_page(lane, first, out);
+                (Fetch::Pending, end)
+            }
+        }
+    }
+
     /// Whether everything appended to the lane so far was fetched: what is appended next may be
     /// used without a fetch, followed by [`Store::skip_fetch`].
     #[must_use]

@@ -5,9 +5,10 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::connections::Connections;
 use lepus_base::{QueueId, ShardId};
+use lepus_broker::directory::router::FILTER;
 use lepus_broker::query::{ChannelRow, ConsumerRow, Nested};
 use lepus_broker::{Answer, Query};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// All consumers of a queue, or of all queues of a shard.
 fn ask(
@@ -32,6 +33,8 @@ fn row(context: &Context<'_>, connections: &Connections, row: &ConsumerRow) -> O
     let directory = context.directory();
     let info = directory.queue_by_id(directory.id_now(row.queue))?;
     let queue = json!({"name": info.name(), "vhost": directory.vhost_name(info.vhost)});
+    let filter = row.filter.iter().map(|filter| (FILTER.to_owned(), json!(filter)));
+    let arguments: Map<String, Value> = filter.collect();
     Some(json!({
         "consumer_tag": row.tag,
         "active": row.active,
@@ -40,7 +43,7 @@ fn row(context: &Context<'_>, connections: &Connections, row: &ConsumerRow) -> O
         "exclusive": row.exclusive,
         "prefetch_count": row.prefetch,
         "priority": row.priority,
-        "arguments": {},
+        "arguments": arguments,
         "consumer_timeout": 0,
         "queue": queue,
         "channel_details": connections.channel_details(context, row.connection, row.channel),

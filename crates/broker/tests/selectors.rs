@@ -1,0 +1,302 @@
+//! Consumers with filters: a queue gives each what it wants, and keeps the rest.
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{basic, queue};
+use lepus_amqp::properties::Properties;
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, World};
+
+use crate::stage::{Ending, everywhere, on_disk};
+
+fn filter(text: &str) -> Table {
+    Table::new().with("x-filter", text)
+}
+
+fn publish(channel: &Channel, key: &str, kind: &str, body: &str) {
+    let properties = Properties {
+        message_type: Some(kind.to_owned()),
+        delivery_mode: Some(2),
+        ..Properties::default()
+    };
+    channel.publish_with("", key, &properties, body);
+}
+
+fn texts(channel: &Channel, queue: &str) -> Vec<String> {
+    core::iter::from_fn(|| channel.get_no_ack(queue)).map(|message| message.text()).collect()
+}
+
+#[test]
+fn each_consumer_gets_what_its_filter_matches() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.consume_with("q", "gold", filter("p.type = 'gold'"));
+        far.consume_with("q", "dear", filter("b.price > 100"));
+        for (kind, price) in [("gold", 1), ("lead", 101), ("lead", 7), ("gold", 9), ("tin", 102)] {
+            publish(&near, "q", kind, &format!("{{\"price\": {price}}}"));
+        }
+        stage.world.settle();
+        assert_eq!(near.bodies(), ["{\"price\": 1}", "{\"price\": 9}"]);
+        assert_eq!(far.bodies(), ["{\"price\": 101}", "{\"price\": 102}"]);
+        let figures = stage.world.queue("q");
+        assert_eq!((figures.ready, figures.unacked), (1, 4));
+        // It waits for who wants it: one who comes, or who fetches.
+        far.consume_with("q", "late", filter("b.price = 7"));
+        stage.world.settle();
+        assert_eq!(far.bodies(), ["{\"price\": 7}"]);
+    });
+}
+
+#[test]
+fn the_rest_waits_in_order_for_whoever_takes_all() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume_with("q", "none", filter("p.type = 'none'"));
+        for number in 0..20 {
+            publish(&near, "q", "some", &number.to_string());
+        }
+        stage.world.settle();
+        assert_eq!(near.get_no_ack("q").map(|message| message.text()), Some("0".to_owned()));
+        near.consume_no_ack("q", "all");
+        stage.world.settle();
+        let expected: Vec<String> = (1..20).map(|number| number.to_string()).collect();
+        assert_eq!(near.bodies(), expected);
+        far.expect_none();
+        far.cancel("none");
+        // It is an ordinary queue again.
+        publish(&near, "q", "some", "after");
+        stage.world.settle();
+        assert_eq!(near.bodies(), ["after"]);
+    });
+}
+
+#[test]
+fn a_selector_without_credit_holds_nobody_up_and_misses_nothing() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.qos(1);
+        far.consume_with("q", "slow", filter("p.type = 'a'"));
+        near.consume_with("q", "fast", filter("p.type = 'b'"));
+        let count = 3000;
+        near.client().together(|| {
+            for number in 0..count {
+                publish(&near, "q", "a", &number.to_string());
+            }
+            publish(&near, "q", "b", "the last");
+        });
+        stage.world.settle();
+        assert_eq!(near.bodies(), ["the last"]);
+        for number in 0..count {
+            let message = far.delivery();
+            assert_eq!(message.text(), number.to_string());
+            far.ack(message.tag);
+            if number % 500 == 0 {
+                stage.world.settle();
+            }
+        }
+        far.expect_none();
+        assert_eq!(stage.world.queue("q").ready, 0);
+    });
+}
+
+#[test]
+fn a_selector_that_comes_late_finds_its_message_behind_many() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume_with("q", "never", filter("p.type = 'never'"));
+        near.client().together(|| {
+            for number in 0..5000 {
+                publish(
+                    &near,
+                    "q",
+                    if number == 4321 { "rare" } else { "usual" },
+                    &number.to_string(),
+                );
+            }
+        });
+        stage.world.settle();
+        near.consume_with("q", "rare", filter("p.type = 'rare'"));
+        assert_eq!(near.delivery().text(), "4321");
+        assert_eq!(stage.world.queue("q").ready, 4999);
+        assert_eq!(near.purge("q"), 4999);
+        publish(&near, "q", "never", "x");
+        stage.world.settle();
+        assert_eq!(far.bodies(), ["x"]);
+    });
+}
+
+#[test]
+fn what_comes_back_goes_to_whom_it_matches() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.qos(1);
+        far.qos(1);
+        near.consume_with("q", "a", filter("p.type LIKE 'a%'"));
+        far.consume_with("q", "ab", filter("p.type = 'ab'"));
+        for kind in ["ab", "ab", "ac"] {
+            publish(&near, "q", kind, kind);
+        }
+        stage.world.settle();
+        let (one, other) = (near.delivery(), far.delivery());
+        near.reject(one.tag, true);
+        stage.world.settle();
+        let again = near.delivery();
+        assert!(again.redelivered);
+        near.ack(again.tag);
+        far.ack(other.tag);
+        stage.world.settle();
+        assert_eq!(near.delivery().text(), "ac");
+        far.expect_none();
+    });
+}
+
+#[test]
+fn what_is_passed_over_expires_and_is_dropped_like_the_rest() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("dead");
+        let arguments = Table::new()
+            .with("x-message-ttl", 1000)
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", "dead");
+        near.declare_with("q", arguments);
+        far.consume_with("q", "none", filter("p.type = 'none'"));
+        for number in 0..5 {
+            publish(&near, "q", "some", &number.to_string());
+        }
+        stage.world.advance(500);
+        publish(&near, "q", "some", "later");
+        stage.world.advance(600);
+        assert_eq!(texts(&near, "dead"), ["0", "1", "2", "3", "4"]);
+        stage.world.advance(500);
+        assert_eq!(texts(&near, "dead"), ["later"]);
+        near.declare_with("short", Table::new().with("x-max-length", 3));
+        far.consume_with("short", "short-none", filter("p.type = 'none'"));
+        for number in 0..5 {
+            publish(&near, "short", "some", &number.to_string());
+        }
+        stage.world.settle();
+        assert_eq!(texts(&near, "short"), ["2", "3", "4"]);
+    });
+}
+
+#[test]
+fn priorities_of_messages_and_consumers_hold_for_filters() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare_with("q", Table::new().with("x-max-priority", 5));
+        for (priority, text) in [(0, "low"), (5, "high"), (3, "middle")] {
+            let properties = Properties {
+                priority: Some(priority),
+                message_type: Some("a".to_owned()),
+                ..Properties::default()
+            };
+            near.publish_with("", "q", &properties, text);
+        }
+        let dear = filter("p.type = 'a'").with("x-priority", 10);
+        far.qos(2);
+        far.consume_with("q", "first", dear);
+        near.consume_with("q", "second", filter("p.type IN ('a', 'b')"));
+        stage.world.settle();
+        let mut first = far.bodies();
+        first.extend(near.bodies());
+        first.sort_unstable();
+        assert_eq!(first, ["high", "low", "middle"]);
+        let properties = Properties { message_type: Some("a".to_owned()), ..Properties::default() };
+        near.publish_with("", "q", &properties, "next");
+        stage.world.settle();
+        assert_eq!(near.bodies(), ["next"], "the first one has what it may have");
+    });
+}
+
+#[test]
+fn only_the_active_consumers_filter_counts() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare_with("q", Table::new().with("x-single-active-consumer", true));
+        near.consume_with("q", "active", filter("p.type = 'a'"));
+        far.consume_with("q", "waiting", filter("p.type = 'b'"));
+        publish(&near, "q", "b", "b");
+        publish(&near, "q", "a", "a");
+        stage.world.settle();
+        assert_eq!(near.bodies(), ["a"]);
+        far.expect_none();
+        near.cancel("active");
+        stage.world.settle();
+        assert_eq!(far.bodies(), ["b"]);
+    });
+}
+
+#[test]
+fn a_filter_that_is_none_is_refused_with_its_place() {
+    everywhere(|stage| {
+        let near = stage.near();
+        near.declare("q");
+        let arguments = filter("p.type =").to_bytes();
+        let arguments = arguments.as_ref();
+        let method = basic::Consume { queue: "q", arguments, ..Default::default() };
+        let refused = near.refused(method);
+        assert_eq!((refused.code, refused.hard), (ReplyCode::PRECONDITION_FAILED, false));
+        assert!(refused.text.contains("invalid x-filter at character"), "{}", refused.text);
+        let near = stage.near();
+        for number in 0..63 {
+            near.consume_with("q", &number.to_string(), filter(&format!("p.type = '{number}'")));
+        }
+        let more = filter("p.type = 'more'").to_bytes();
+        let arguments = more.as_ref();
+        let refused = near.refused(basic::Consume { queue: "q", arguments, ..Default::default() });
+        assert!(refused.text.contains("63 different filters"), "{}", refused.text);
+    });
+}
+
+#[test]
+fn a_queue_with_filters_is_deleted_with_all_that_it_remembers() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume_with("q", "none", filter("p.type = 'none'"));
+        near.client().together(|| {
+            for number in 0..2000 {
+                publish(&near, "q", "some", &number.to_string());
+            }
+        });
+        stage.world.settle();
+        assert_eq!(near.delete("q"), 2000);
+        stage.world.settle();
+        assert_eq!(far.cancelled(), ["none"]);
+        near.declare("q");
+        publish(&near, "q", "some", "x");
+        stage.world.settle();
+        assert_eq!(texts(&near, "q"), ["x"]);
+    });
+}
+
+#[test]
+fn what_was_passed_over_is_there_after_a_restart() {
+    on_disk(|world: &World, ending: Ending| {
+        let channel = world.connect(0).channel();
+        let durable = true;
+        channel.declare_method(queue::Declare { queue: "q", durable, ..Default::default() });
+        channel.confirm_select();
+        channel.consume_with("q", "gold", filter("p.type = 'gold'"));
+        for number in 0..600 {
+            let kind = if number % 100 == 7 { "gold" } else { "lead" };
+            publish(&channel, "q", kind, &number.to_string());
+        }
+        world.settle();
+        let gold = channel.deliveries();
+        assert_eq!(gold.len(), 6);
+        channel.ack_up_to(gold[3].tag);
+        world.advance(1000);
+        ending.now(world);
+        let channel = world.connect(0).channel();
+        channel.consume_with("q", "gold", filter("p.type = 'gold'"));
+        world.settle();
+        assert_eq!(channel.bodies(), ["407", "507"]);
+        assert_eq!(texts(&channel, "q").len(), 594);
+    });
+}

@@ -1,0 +1,439 @@
+//! Messages of a queue with filtered consumers that were looked at, and that nobody has yet.
+//!
+//! A queue with filters has *selectors*: the distinct filters of its consumers. What no selector with credit has looked
+//! at is in order among the other ready messages; its head is the *front*. What was looked at and stayed is here. A
+//! selector that wants it and had no credit remembers it among what it wants. A message in the log that nobody wants is
+//! remembered by its number alone, and read again by a selector that comes later, or that could not remember it. Such a
+//! selector has a *cursor*: what lies behind it, it has to look at yet.
+
+mod seq_set;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use lepus_store::{Fetch, LaneSlot};
+
+use super::selectors::{Number, SelectorBits, numbers};
+use crate::entry::Entry;
+use crate::log::QueueLog;
+use seq_set::SeqSet;
+
+/// Entries of messages in the log that are kept because somebody wants them; who wants more has a cursor.
+const LOGGED_MAX: usize = 1024;
+/// Messages that a selector remembers to want; of more it has a cursor.
+const WANTED_MAX: usize = 16 * 1024;
+/// Entries that are read again at once.
+const FETCH_ENTRIES: usize = 128;
+/// The same while windows are kept short.
+const SHORT_FETCH_ENTRIES: usize = 16;
+/// What an entry here takes, about, in bytes.
+const KNOWN_BYTES: usize = size_of::<Entry>() + size_of::<Key>() + 16;
+/// What takes a place in what a selector wants, about, in bytes.
+const WANTED_BYTES: usize = size_of::<Key>() + 8;
+
+/// Where a message is in the order of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// 255 less its priority: what is lower leaves first.
+    level: u8,
+    seq: u64,
+}
+
+impl Key {
+    pub(super) fn of(entry: &Entry) -> Key {
+        Key { level: 255 - entry.priority, seq: entry.seq }
+    }
+
+    pub(super) fn priority(self) -> u8 {
+        255 - self.level
+    }
+}
+
+/// How far a selector got.
+#[derive(Debug, Default)]
+struct Course {
+    /// Messages here that it matches.
+    wanted: BTreeSet<Key>,
+    /// Cursors by level: what lies here from that number on was not looked at.
+    cursors: BTreeMap<u8, u64>,
+    /// It cannot go on before something is read.
+    waits: bool,
+}
+
+/// What a selector does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It takes this message, which it matches.
+    Take(Key),
+    /// It looks at what lies here from this place on.
+    CatchUp(Key),
+    /// It looks at the front.
+    Look,
+}
+
+/// What a cursor comes to next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A message whose entry is here.
+    Known(Key),
+    /// One whose entry has to be read again, spilled or not.
+    Left(Key, bool),
+}
+
+/// What became of reading entries again.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum Reread {
+    /// Some are here now; so many that were remembered are no more.
+    Done(u64),
+    /// The queue is woken when they can be read.
+    Pending,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    known: BTreeMap<Key, Entry>,
+    /// Of these, those in the log.
+    logged: usize,
+    /// Messages in the log whose entries were forgotten, spilled ones apart, by level.
+    left: BTreeMap<u8, [SeqSet; 2]>,
+    left_len: u64,
+    /// By selector.
+    courses: Vec<Option<Box<Course>>>,
+    /// The selector that took a step last.
+    turn: Number,
+}
+
+impl Aside {
+    /// Nothing is here, and these selectors look at the front.
+    pub(super) fn new(selectors: SelectorBits) -> Box<Aside> {
+        let mut aside = Box::<Aside>::default();
+        numbers(selectors).for_each(|number| aside.join(number));
+        aside
+    }
+
+    /// Messages that are here.
+    pub(super) fn len(&self) -> u64 {
+        self.known.len() as u64 + self.left_len
+    }
+
+    /// Entries of messages in the log that are here.
+    pub(super) fn logged(&self) -> usize {
+        self.logged
+    }
+
+    /// Messages that are remembered by their numbers alone.
+    pub(super) fn left_len(&self) -> u64 {
+        self.left_len
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.known.values()
+    }
+
+    fn course(&mut self, number: Number) -> Option<&mut Course> {
+        self.courses.get_mut(usize::from(number))?.as_deref_mut()
+    }
+
+    /// A selector appears: it begins at the lowest message.
+    pub(super) fn join(&mut self, number: Number) {
+        let place = usize::from(number);
+        if self.courses.len() <= place {
+            self.courses.resize_with(place + 1, || None);
+        }
+        let mut course = Box::<Course>::default();
+        course.cursors.extend(self.left.keys().map(|level| (*level, 0)));
+        let mut next = self.known.first_key_value();
+        while let Some((key, _)) = next {
+            course.cursors.insert(key.level, 0);
+            let Some(level) = key.level.checked_add(1) else { break };
+            next = self.known.range(Key { level, seq: 0 }..).next();
+        }
+        self.courses[place] = Some(course);
+    }
+
+    /// A selector that nobody uses any more goes.
+    pub(super) fn leave(&mut self, number: Number) {
+        if let Some(course) = self.courses.get_mut(usize::from(number)) {
+            *course = None;
+        }
+    }
+
+    /// Something was read.
+    pub(super) fn wake(&mut self) {
+        self.courses.iter_mut().flatten().for_each(|course| course.waits = false);
+    }
+
+    /// A selector has to wait for something to be read.
+    pub(super) fn wait(&mut self, number: Number) {
+        if let Some(course) = self.course(number) {
+            course.waits = true;
+        }
+    }
+
+    /// Whether a selector waits for something to be read.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.courses.iter().flatten().any(|course| course.waits)
+    }
+
+    /// What a selector does next; `front` is the place of the front, if something is there.
+    fn step(&self, number: Number, front: Option<Key>) -> Option<Step> {
+        let course = self.courses.get(usize::from(number))?.as_deref()?;
+        let wanted = course.wanted.first().map(|key| (*key, Step::Take(*key)));
+        let cursor = course.cursors.first_key_value().map(|(&level, &seq)| {
+            let key = Key { level, seq };
+            (key, Step::CatchUp(key))
+        });
+        let look = front.map(|key| (key, Step::Look));
+        let steps = [cursor, wanted, look].into_iter().flatten();
+        steps.min_by_key(|(key, _)| *key).map(|(_, step)| step)
+    }
+
+    /// Whether one of these selectors can do something; `has_front` says whether there is a front.
+    pub(super) fn has_step(&self, selectors: SelectorBits, has_front: bool) -> bool {
+        numbers(selectors).any(|number| {
+            let course = self.courses.get(usize::from(number)).and_then(Option::as_deref);
+            course.is_some_and(|course| {
+                let has_own = !course.wanted.is_empty() || !course.cursors.is_empty();
+                !course.waits && (has_own || has_front)
+            })
+        })
+    }
+
+    /// The next of these selectors that can do something, each in turn, and what.
+    pub(super) fn next_step(
+        &mut self,
+        selectors: SelectorBits,
+        front: Option<Key>,
+    ) -> Option<(Number, Step)> {
+        let above = selectors & (u64::MAX << self.turn) & !(1 << self.turn);
+        let in_turn = numbers(above).chain(numbers(selectors & !above));
+        let found = in_turn
+            .filter(|number| {
+                let course = self.courses.get(usize::from(*number)).and_then(Option::as_deref);
+                course.is_some_and(|course| !course.waits)
+            })
+            .find_map(|number| Some((number, self.step(number, front)?)));
+        self.turn = found.map_or(self.turn, |(number, _)| number);
+        found
+    }
+
+    /// Which of these selectors take this message next.
+    pub(super) fn takers(
+        &self,
+        selectors: SelectorBits,
+        key: Key,
+        front: Option<Key>,
+    ) -> SelectorBits {
+        let is_next = |number: &Number| self.step(*number, front) == Some(Step::Take(key));
+        numbers(selectors).filter(is_next).fold(0, |bits, number| bits | 1 << number)
+    }
+
+    /// The place of the first message here.
+    pub(super) fn first(&self) -> Option<Key> {
+        let left = self.first_left().map(|(key, _)| key);
+        let known = self.known.first_key_value().map(|(key, _)| *key);
+        [left, known].into_iter().flatten().min()
+    }
+
+    fn first_left(&self) -> Option<(Key, bool)> {
+        let (&level, sets) = self.left.first_key_value()?;
+        next_left(level, sets, 0)
+    }
+
+    /// The first message here, if its entry is.
+    pub(super) fn head(&self) -> Option<&Entry> {
+        let (key, entry) = self.known.first_key_value()?;
+        (self.first() == Some(*key)).then_some(entry)
+    }
+
+    /// The first message, if its entry has to be read again.
+    pub(super) fn unknown_head(&self) -> Option<(Key, bool)> {
+        let left = self.first_left()?;
+        (self.first() == Some(left.0)).then_some(left)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Entry> {
+        self.known.get(&key)
+    }
+
+    /// Takes a message out.
+    pub(super) fn take(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.known.remove(&key)?;
+        self.logged -= usize::from(entry.place.position().is_some());
+        for course in self.courses.iter_mut().flatten() {
+            course.wanted.remove(&key);
+        }
+        Some(entry)
+    }
+
+    /// Lays a message of the front aside; these selectors want it. Whether only its number is kept.
+    pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits) -> bool {
+        let key = Key::of(&entry);
+        let is_logged = entry.place.position().is_some();
+        let has_room = !is_logged || self.logged < LOGGED_MAX;
+        if self.len() == 0 {
+            // Whoever had yet to look at what was here finds nothing of it.
+            self.courses.iter_mut().flatten().for_each(|course| course.cursors.clear());
+        }
+        for number in numbers(selectors) {
+            let Some(course) = self.course(number) else { continue };
+            if course.cursors.get(&key.level).is_some_and(|cursor| *cursor <= key.seq) {
+                continue;
+            }
+            if has_room && course.wanted.len() < WANTED_MAX {
+                course.wanted.insert(key);
+            } else {
+                // What lies behind is looked at again, too.
+                course.cursors.insert(key.level, key.seq);
+            }
+        }
+        self.logged += usize::from(is_logged);
+        self.known.insert(key, entry);
+        self.forget(key)
+    }
+
+    /// Forgets the entry of a message in the log that nobody wants; its number stays. Not of the first one: its deadline
+    /// is looked at all the time. Whether it was forgotten.
+    fn forget(&mut self, key: Key) -> bool {
+        let Some(entry) = self.known.get(&key) else { return false };
+        let can_be_read_again =
+            entry.place.position().is_some() && !entry.redelivered && entry.delivery_count == 0;
+        let is_wanted = |course: &Course| course.wanted.contains(&key);
+        if !can_be_read_again
+            || self.first() == Some(key)
+            || self.courses.iter().flatten().any(|course| is_wanted(course))
+        {
+            return false;
+        }
+        let spilled = entry.place.is_spilled();
+        self.known.remove(&key);
+        self.logged -= 1;
+        let sets = self.left.entry(key.level).or_default();
+        let is_new = sets[usize::from(spilled)].insert(key.seq);
+        assert!(is_new, "a message is here once");
+        self.left_len += 1;
+        true
+    }
+
+    /// What a cursor comes to next.
+    pub(super) fn item(&self, from: Key) -> Option<Item> {
+        let end = Key { level: from.level, seq: u64::MAX };
+        let known = self.known.range(from..=end).next().map(|(key, _)| *key);
+        let left =
+            self.left.get(&from.level).and_then(|sets| next_left(from.level, sets, from.seq));
+        match (known, left) {
+            (Some(known), Some((left, spilled))) if left < known => Some(Item::Left(left, spilled)),
+            (Some(known), _) => Some(Item::Known(known)),
+            (None, Some((left, spilled))) => Some(Item::Left(left, spilled)),
+            (None, None) => None,
+        }
+    }
+
+    /// Nothing lies behind a cursor: the selector is at the front of that level again.
+    pub(super) fn catch_up(&mut self, number: Number, from: Key) {
+        if let Some(course) = self.course(number) {
+            course.cursors.remove(&from.level);
+        }
+    }
+
+    /// A message behind the cursors at `from` was looked at: these selectors match it. Whether only its number is kept.
+    pub(super) fn looked(&mut self, from: Key, key: Key, selectors: SelectorBits) -> bool {
+        for (number, course) in self.courses.iter_mut().enumerate() {
+            let Some(course) = course.as_deref_mut() else { continue };
+            if course.cursors.get(&from.level) != Some(&from.seq) {
+                continue;
+            }
+            let is_match = selectors & 1 << number != 0;
+            if is_match && course.wanted.len() >= WANTED_MAX {
+                // It has much to take before.
+                course.cursors.insert(key.level, key.seq);
+                continue;
+            }
+            course.cursors.insert(key.level, key.seq + 1);
+            if is_match {
+                course.wanted.insert(key);
+            }
+        }
+        self.forget(key)
+    }
+
+    /// Reads entries again from a number on, which is remembered, and announces their messages.
+    pub(super) fn reread<L: QueueLog>(
+        &mut self,
+        (from, spilled): (Key, bool),
+        lane: LaneSlot,
+        backlog: &mut L,
+    ) -> Reread {
+        let count = if backlog.has_window_room() { FETCH_ENTRIES } else { SHORT_FETCH_ENTRIES };
+        let Aside { known, logged, left, left_len, .. } = self;
+        let Some(sets) = left.get_mut(&from.level) else {
+            invariant!("what is read again is remembered")
+        };
+        let set = &mut sets[usize::from(spilled)];
+        let mut kept = 0;
+        let priority = 255 - from.level;
+        let (found, result, end) =
+            backlog.fetch_at((priority, spilled), lane, from.seq, count, |entry| {
+                if set.remove(entry.seq) {
+                    kept += 1;
+                    known.insert(Key::of(&entry), entry);
+                }
+            });
+        // The others have been delivered, or are here already.
+        backlog.forget(found - kept);
+        *logged += kept;
+        if found == 0 && result == Fetch::Pending {
+            return Reread::Pending;
+        }
+        // The log does not have them: they are damaged.
+        let missing = set.remove_range(from.seq, end);
+        *left_len -= kept as u64 + missing;
+        if sets.iter().all(SeqSet::is_empty) {
+            left.remove(&from.level);
+        }
+        let end = Key { level: from.level, seq: u64::MAX };
+        backlog.announce(known.range(from..=end).map(|(_, entry)| entry).take(kept));
+        Reread::Done(missing)
+    }
+
+    /// Takes everything out; selectors stay, at the front. The result has what has an entry.
+    pub(super) fn take_all(&mut self) -> Option<Box<Aside>> {
+        let mut gone = Box::new(core::mem::take(self));
+        self.turn = gone.turn;
+        self.courses = core::mem::take(&mut gone.courses);
+        for course in self.courses.iter_mut().flatten() {
+            **course = Course::default();
+        }
+        gone.left = BTreeMap::new();
+        gone.left_len = 0;
+        (!gone.known.is_empty()).then_some(gone)
+    }
+
+    /// Allocated bytes, this value included, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let courses = self.courses.iter().flatten().map(|course| {
+            size_of::<Course>() + course.wanted.len() * WANTED_BYTES + course.cursors.len() * 16
+        });
+        let sets = self.left.values().flatten().map(SeqSet::memory_bytes);
+        size_of::<Aside>()
+            + self.known.len() * KNOWN_BYTES
+            + self.courses.capacity() * size_of::<Option<Box<Course>>>()
+            + courses.sum::<usize>()
+            + self.left.len() * (size_of::<[SeqSet; 2]>() + 8)
+            + sets.sum::<usize>()
+    }
+}
+
+/// The first number at or above one that a level remembers, and whether it is a spilled one.
+fn next_left(level: u8, sets: &[SeqSet; 2], from: u64) -> Option<(Key, bool)> {
+    let [kept, spilled] = [&sets[0], &sets[1]].map(|set| set.next(from));
+    match (kept, spilled) {
+        (Some(kept), Some(spilled)) if spilled < kept => Some((Key { level, seq: spilled }, true)),
+        (Some(kept), _) => Some((Key { level, seq: kept }, false)),
+        (None, Some(spilled)) => Some((Key { level, seq: spilled }, true)),
+        (None, None) => None,
+    }
+}

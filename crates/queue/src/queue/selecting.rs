@@ -1,0 +1,164 @@
+//! Messages go to consumers of which some have filters.
+//!
+//! Each selector goes through the messages in their order, by steps of its own, and all in turn: none waits for another.
+//! See [`super::aside`] for what lies where.
+
+use super::Sink;
+use super::aside::{Item, Key, Step};
+use super::delivering::{Delivering, outgoing};
+use super::messages::Handing;
+use super::selectors::{Number, Selected};
+use crate::entry::{Entry, NO_SLOT, Sent};
+use crate::log::QueueLog;
+
+/// Steps of filters that count as much as a message.
+const STEPS_PER_MESSAGE: u64 = 128;
+
+impl Delivering<'_> {
+    /// Lets the selector whose turn it is do one thing. False where the queue has to wait for something to be read.
+    pub(super) fn step(mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
+        let Some(selectors) = self.consumers.selectors() else {
+            invariant!("a queue with filters has selectors")
+        };
+        self.messages.ready.begin_aside(selectors.present());
+        match self.messages.ready.next_step(self.consumers.ready_selectors()) {
+            Some((_, Step::Look)) => return self.look_at_front(budget, sink),
+            Some((number, Step::CatchUp(from))) => self.catch_up(number, from, budget, sink),
+            Some((number, Step::Take(key))) => self.give_aside(number, key, sink),
+            None => return race!("a damaged index has fewer messages than were counted", false),
+        }
+        true
+    }
+
+    /// Asks the selectors about a message.
+    fn ask(&self, entry: &Entry, budget: &mut usize, sink: &mut impl Sink) -> Selected {
+        let Some(selectors) = self.consumers.selectors() else {
+            invariant!("a queue with filters has selectors")
+        };
+        let selected = sink.select(selectors, entry);
+        if let Selected::Matches(_, steps) = selected {
+            let messages = usize::try_from(steps / STEPS_PER_MESSAGE).unwrap_or(usize::MAX);
+            *budget = budget.saturating_sub(messages);
+        }
+        selected
+    }
+
+    /// All selectors at the front look at the message there, which is laid aside for those that match it.
+    fn look_at_front(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
+        let Some(front) = self.messages.ready.front() else {
+            invariant!("who looks at the front knows it")
+        };
+        match self.ask(front, budget, sink) {
+            Selected::Pending => {
+                self.messages.waits = true;
+                return false;
+            }
+            Selected::Matches(bits, _) => {
+                let Some((left, is_kept)) = self.messages.ready.lay_aside(bits) else {
+                    invariant!("the front was looked at")
+                };
+                self.messages.laid(left, is_kept, sink);
+            }
+            Selected::Lost => {
+                let Some((entry, left)) = self.messages.ready.take_front() else {
+                    invariant!("the front was found to be lost")
+                };
+                self.messages.left_window(left, true, sink);
+                self.messages.set_aside(&entry, sink);
+            }
+        }
+        true
+    }
+
+    /// A selector looks at what its cursor comes to.
+    fn catch_up(&mut self, number: Number, from: Key, budget: &mut usize, sink: &mut impl Sink) {
+        let key = match self.messages.ready.item(from) {
+            None => {
+                if let Some(aside) = self.messages.ready.aside_mut() {
+                    aside.catch_up(number, from);
+                }
+                return;
+            }
+            Some(Item::Left(key, spilled)) => {
+                let Some(mut backlog) = sink.backlog() else {
+                    invariant!("what was logged is in a log");
+                };
+                if !self.messages.ready.reread((key, spilled), &mut backlog) {
+                    self.let_wait(number);
+                }
+                return;
+            }
+            Some(Item::Known(key)) => key,
+        };
+        match self.ask(self.known(key), budget, sink) {
+            Selected::Pending => self.let_wait(number),
+            Selected::Matches(bits, _) => {
+                let aside = self.messages.ready.aside_mut();
+                if aside.is_some_and(|aside| aside.looked(from, key, bits))
+                    && let Some(mut backlog) = sink.backlog()
+                {
+                    backlog.forget(1);
+                }
+            }
+            Selected::Lost => self.lose(key, sink),
+        }
+    }
+
+    fn known(&self, key: Key) -> &Entry {
+        let Some(entry) = self.messages.ready.aside().and_then(|aside| aside.get(key)) else {
+            invariant!("what a selector comes to was laid aside")
+        };
+        entry
+    }
+
+    fn let_wait(&mut self, number: Number) {
+        if let Some(aside) = self.messages.ready.aside_mut() {
+            aside.wait(number);
+        }
+    }
+
+    /// A message that was laid aside is damaged.
+    fn lose(&mut self, key: Key, sink: &mut impl Sink) {
+        let entry = self.take(key, sink);
+        self.messages.set_aside(&entry, sink);
+    }
+
+    fn take(&mut self, key: Key, sink: &mut impl Sink) -> Entry {
+        let Some((entry, left)) = self.messages.ready.take_aside(key) else {
+            invariant!("what a selector comes to was laid aside")
+        };
+        self.messages.left_window(left, false, sink);
+        entry
+    }
+
+    /// Gives a message that was laid aside to a consumer of those selectors that come to it now: of `number`, which
+    /// does, or another one.
+    fn give_aside(&mut self, number: Number, key: Key, sink: &mut impl Sink) {
+        let takers = self.messages.ready.takers(self.consumers.ready_selectors(), key);
+        let bytes = self.known(key).bytes as usize;
+        let slot = loop {
+            let Some(slot) = self.consumers.next_of(takers) else { return };
+            if sink.may_deliver(self.consumers.at(slot).1, bytes) {
+                break slot;
+            }
+            self.consumers.park(slot);
+        };
+        let (handle, consumer) = self.consumers.at(slot);
+        let no_ack = consumer.no_ack;
+        let free = if no_ack { NO_SLOT } else { self.messages.unacked.next_slot() };
+        let (delivery, content) = outgoing(self.known(key), free, self.counts);
+        match sink.deliver(consumer, delivery, content) {
+            Sent::Done => {}
+            Sent::Pending => return self.let_wait(number),
+            Sent::Lost => return self.lose(key, sink),
+        }
+        self.consumers.delivered(slot);
+        self.messages.count_handed_out(Handing::Delivered(no_ack), delivery.redelivered);
+        let entry = self.take(key, sink);
+        if no_ack {
+            self.messages.release(entry, sink);
+        } else {
+            self.messages.unacked.insert(entry, handle);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What the consumers of a queue want of it: their filters, each distinct one once.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use lepus_base::HashState;
+use lepus_filter::{
+    BodyFormat, Filter, FilterSet, Limits, Match, Message, Meta, Scratch, SetLimits, Subscription,
+};
+
+use crate::message::MessageView;
+
+/// Selectors that a queue has at most.
+pub const SELECTORS_MAX: usize = 64;
+/// Steps that all selectors of a queue together may take for a message, of some ten nanoseconds each. One that takes more
+/// matches none of them.
+const STEPS_MAX: u64 = 32_768;
+
+/// The filter of a consumer.
+#[derive(Clone)]
+pub struct ConsumerFilter {
+    /// What it says, in normal form.
+    pub text: Box<str>,
+    /// How it reads bodies.
+    pub format: BodyFormat,
+    /// With what its values are hashed.
+    pub hash: HashState,
+}
+
+impl ConsumerFilter {
+    /// A filter that was read.
+    #[must_use]
+    pub fn new(filter: &Filter, format: BodyFormat, hash: HashState) -> ConsumerFilter {
+        ConsumerFilter { text: filter.normal().into(), format, hash }
+    }
+}
+
+impl PartialEq for ConsumerFilter {
+    fn eq(&self, other: &ConsumerFilter) -> bool {
+        (&self.text, self.format) == (&other.text, other.format)
+    }
+}
+
+impl Eq for ConsumerFilter {}
+
+impl fmt::Debug for ConsumerFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConsumerFilter").field(&self.text).field(&self.format).finish()
+    }
+}
+
+/// A selector by its number, which is below [`SELECTORS_MAX`].
+pub(super) type Number = u8;
+/// Consumers without a filter want everything.
+pub(super) const EVERYTHING: Number = 0;
+
+/// A set of selectors, a bit for each.
+pub type SelectorBits = u64;
+
+/// The bit of a selector.
+pub(super) fn bit(selector: Number) -> SelectorBits {
+    1 << selector
+}
+
+/// The selectors in a set.
+pub(super) fn numbers(mut bits: SelectorBits) -> impl Iterator<Item = Number> {
+    core::iter::from_fn(move || {
+        let number = (bits != 0).then(|| bits.trailing_zeros() as Number)?;
+        bits &= bits - 1;
+        Some(number)
+    })
+}
+
+/// Memory for asking selectors, used again for the next message.
+#[derive(Debug, Default)]
+pub struct SelectScratch {
+    scratch: Scratch,
+    found: Vec<Match>,
+}
+
+/// What selectors say of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Selected {
+    /// Those that it matches, and how many steps it took to say so.
+    Matches(SelectorBits, u64),
+    /// The message is being read; [`crate::command::Wake`] says when to try again.
+    Pending,
+    /// The message cannot be read any more.
+    Lost,
+}
+
+/// A distinct filter with its consumers.
+struct Selector {
+    filter: Option<ConsumerFilter>,
+    consumers: u32,
+    /// The set that it is in, and its place there; [`EVERYTHING`] is in none.
+    filed: Option<(usize, Subscription)>,
+}
+
+/// The selectors of a queue with filtered consumers.
+pub struct Selectors {
+    /// By number.
+    all: Vec<Option<Selector>>,
+    /// One for each way to read bodies that there is.
+    sets: Vec<(BodyFormat, FilterSet)>,
+    present: SelectorBits,
+}
+
+impl fmt::Debug for Selectors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |selector: &Option<Selector>| {
+            selector.as_ref().map(|one| (one.filter.clone(), one.consumers))
+        };
+        f.debug_list().entries(self.all.iter().map(of)).finish()
+    }
+}
+
+impl Selectors {
+    /// None but the one for everything, which nobody uses.
+    pub(super) fn new() -> Selectors {
+        Selectors { all: Vec::new(), sets: Vec::new(), present: 0 }
+    }
+
+    /// Those that somebody uses.
+    pub(super) fn present(&self) -> SelectorBits {
+        self.present
+    }
+
+    /// Whether a consumer with a filter is there.
+    pub(super) fn are_any_filtered(&self) -> bool {
+        self.present & !bit(EVERYTHING) != 0
+    }
+
+    /// The selector of a filter, if somebody uses it.
+    fn find(&self, filter: Option<&ConsumerFilter>) -> Option<Number> {
+        let is_it = |selector: &&Option<Selector>| {
+            selector.as_ref().is_some_and(|one| one.filter.as_ref() == filter)
+        };
+        let place = self.all.iter().position(|selector| is_it(&selector))?;
+        Some(place as Number)
+    }
+
+    /// So many further consumers use a filter. Its number, and whether nobody used it before.
+    ///
+    /// # Errors
+    /// In words, when there are too many, or what the filter says is not taken.
+    pub(super) fn join(
+        &mut self,
+        filter: Option<&ConsumerFilter>,
+        consumers: u32,
+    ) -> Result<(Number, bool), Box<str>> {
+        if let Some(number) = self.find(filter)
+            && let Some(Some(selector)) = self.all.get_mut(usize::from(number))
+        {
+            selector.consumers += consumers;
+            return Ok((number, false));
+        }
+        if self.all.is_empty() {
+            self.all.push(None);
+        }
+        let place = match filter {
+            None => usize::from(EVERYTHING),
+            Some(_) => {
+                let free = self.all.iter().skip(1).position(Option::is_none);
+                free.map_or(self.all.len(), |place| place + 1)
+            }
+        };
+        if place >= SELECTORS_MAX {
+            return Err("its consumers have 63 different filters already".into());
+        }
+        let filed = filter.map(|filter| self.file(filter, place)).transpose()?;
+        if place == self.all.len() {
+            self.all.push(None);
+        }
+        self.all[place] = Some(Selector { filter: filter.cloned(), consumers, filed });
+        self.present |= bit(place as Number);
+        Ok((place as Number, true))
+    }
+
+    fn file(
+        &mut self,
+        filter: &ConsumerFilter,
+        place: usize,
+    ) -> Result<(usize, Subscription), Box<str>> {
+        let parsed = Filter::parse(&filter.text, &Limits::default())
+            .map_err(|error| alloc::format!("invalid x-filter {error}"))?;
+        let found = self.sets.iter().position(|(format, _)| *format == filter.format);
+        let set = found.unwrap_or_else(|| {
+            self.sets.push((filter.format, FilterSet::new(SetLimits::default(), filter.hash)));
+            self.sets.len() - 1
+        });
+        let added = self.sets[set].1.add(&parsed, place as u64);
+        let subscription = added.map_err(|full| alloc::format!("x-filter: {full}"))?;
+        Ok((set, subscription))
+    }
+
+    /// A consumer of a selector goes. Whether it was the last one.
+    pub(super) fn leave(&mut self, number: Number) -> bool {
+        let place = usize::from(number);
+        let Some(Some(selector)) = self.all.get_mut(place) else {
+            invariant!("a consumer's selector is there")
+        };
+        selector.consumers -= 1;
+        if selector.consumers > 0 {
+            return false;
+        }
+        if let Some((set, subscription)) = selector.filed {
+            let was_there = self.sets[set].1.remove(subscription);
+            assert!(was_there, "a selector stays in its set as long as it is used");
+            // One group at a time: selectors are few.
+            while self.sets[set].1.work(usize::MAX) {}
+        }
+        self.all[place] = None;
+        self.present &= !bit(number);
+        while self.all.last().is_some_and(Option::is_none) {
+            self.all.pop();
+        }
+        true
+    }
+
+    /// Which of them a message matches, and the steps that it took.
+    pub fn ask(&self, view: &MessageView<'_>, scratch: &mut SelectScratch) -> Selected {
+        let mut bits = self.present & bit(EVERYTHING);
+        let mut steps = 1;
+        for (format, set) in &self.sets {
+            let meta = Meta {
+                exchange: Some(view.exchange),
+                routing_key: Some(view.routing_key),
+                ..Meta::default()
+            };
+            let message = Message::new(view.properties, view.body, *format, meta);
+            scratch.found.clear();
+            let left = STEPS_MAX.saturating_sub(steps);
+            let report = set.matches(&message, left, &mut scratch.scratch, &mut scratch.found);
+            steps += report.steps;
+            bits |= scratch.found.iter().fold(0, |bits, found| bits | 1 << found.target);
+        }
+        Selected::Matches(bits, steps)
+    }
+
+    /// Allocated bytes, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let texts = self.all.iter().flatten().filter_map(|selector| selector.filter.as_ref());
+        self.all.capacity() * size_of::<Option<Selector>>()
+            + texts.map(|filter| filter.text.len()).sum::<usize>()
+            + self.sets.iter().map(|(_, set)| set.bytes()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lepus_amqp::Properties;
+
+    fn filter(text: &str) -> ConsumerFilter {
+        let filter = Filter::parse(text, &Limits::default()).expect("it is a filter");
+        ConsumerFilter::new(&filter, BodyFormat::Auto, HashState::default())
+    }
+
+    fn ask(selectors: &Selectors, kind: &str) -> SelectorBits {
+        let properties = Properties { message_type: Some(kind.into()), ..Properties::default() };
+        let properties = properties.to_bytes();
+        let view = MessageView { properties: &properties, body: b"{}", ..MessageView::default() };
+        match selectors.ask(&view, &mut SelectScratch::default()) {
+            Selected::Matches(bits, _) => bits,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn equal_filters_are_one_selector_which_goes_with_its_last_consumer() {
+        let mut all = Selectors::new();
+        let (gold, again) = (filter("p.type='gold'"), filter("p.type = 'gold'"));
+        assert_eq!(all.join(None, 2), Ok((0, true)));
+        assert_eq!(all.join(Some(&gold), 1), Ok((1, true)));
+        assert_eq!(all.join(Some(&again), 1), Ok((1, false)));
+        assert_eq!(all.join(Some(&filter("p.type='lead'")), 1), Ok((2, true)));
+        assert_eq!((ask(&all, "gold"), ask(&all, "lead"), ask(&all, "tin")), (0b11, 0b101, 1));
+        assert!(!all.leave(1));
+        assert!(all.leave(1));
+        assert_eq!((ask(&all, "gold"), all.present()), (1, 0b101));
+        assert_eq!(all.join(Some(&filter("p.type='tin'")), 1), Ok((1, true)));
+        assert_eq!((ask(&all, "gold"), ask(&all, "tin")), (1, 0b11));
+        assert!(!all.leave(0) && all.leave(0) && all.leave(1) && all.leave(2));
+        assert_eq!((ask(&all, "gold"), all.are_any_filtered()), (0, false));
+    }
+
+    #[test]
+    fn there_are_63_different_filters_at_most() {
+        let mut all = Selectors::new();
+        for number in 1..64 {
+            let filter = filter(&alloc::format!("p.type='{number}'"));
+            assert_eq!(all.join(Some(&filter), 1), Ok((number, true)));
+        }
+        assert!(all.join(Some(&filter("p.type='64'")), 1).is_err());
+        assert_eq!(all.join(None, 1), Ok((0, true)));
+        assert_eq!((ask(&all, "63"), ask(&all, "64")), (1 << 63 | 1, 1));
+        assert!(all.leave(7));
+        assert_eq!(all.join(Some(&filter("p.type='64'")), 1), Ok((7, true)));
+        assert_eq!(ask(&all, "64"), 1 << 7 | 1);
+    }
+
+    #[test]
+    fn how_bodies_are_read_is_part_of_a_selector() {
+        let mut all = Selectors::new();
+        let json = filter("b.x IS MISSING");
+        let none = ConsumerFilter { format: BodyFormat::None, ..json.clone() };
+        assert_eq!(all.join(Some(&json), 1), Ok((1, true)));
+        assert_eq!(all.join(Some(&none), 1), Ok((2, true)));
+        let view =
+            MessageView { properties: &[0, 0], body: b"{\"x\":1}", ..MessageView::default() };
+        let found = all.ask(&view, &mut SelectScratch::default());
+        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+    }
+}

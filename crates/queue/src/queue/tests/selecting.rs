@@ -1,0 +1,391 @@
+//! Consumers with filters: who gets what, and in which order, whatever else happens.
+
+use alloc::vec::Vec;
+use lepus_base::{HashState, Rng};
+use lepus_filter::BodyFormat;
+
+use super::*;
+
+/// The filters of these tests look at the size of a message.
+fn filter(text: &str) -> Option<Box<ConsumerFilter>> {
+    let format = BodyFormat::None;
+    Some(Box::new(ConsumerFilter { text: text.into(), format, hash: HashState::default() }))
+}
+
+fn with_filter(name: u32, text: &str) -> Consumer {
+    Consumer { filter: filter(text), ..consumer(name) }
+}
+
+fn send(queue: &mut Queue, bytes: usize, shard: &mut Shard) {
+    let message = Message { bytes, ..MESSAGE };
+    assert_eq!(offer(queue, START, &message, shard), Enqueued::Accepted);
+}
+
+#[test]
+fn a_message_goes_to_a_consumer_whose_filter_it_matches_and_stays_where_there_is_none() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    queue.subscribe(with_filter(1, "m.size = 1")).unwrap();
+    queue.subscribe(with_filter(2, "m.size = 2")).unwrap();
+    for bytes in [3, 2, 1, 3, 1, 2] {
+        send(&mut queue, bytes, &mut shard);
+    }
+    dispatch(&mut queue, START, &mut shard);
+    let mut delivered = shard.delivered();
+    delivered.sort_unstable();
+    assert_eq!(delivered, [(1, 2), (1, 4), (2, 1), (2, 5)]);
+    assert_eq!((queue.ready(), queue.unacked(), queue.passed_over()), (2, 4, 2));
+    // Whoever wants everything, or something else, finds what others passed, and basic.get as well.
+    assert_eq!(get(&mut queue, START, &mut shard).unwrap().seq, 0);
+    let three = queue.subscribe(with_filter(3, "m.size = 3")).unwrap();
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(3, 3)]);
+    assert_eq!((queue.ready(), queue.passed_over()), (0, 0));
+    assert!(queue.cancel(START, three).is_some());
+}
+
+#[test]
+fn without_filters_a_queue_delivers_at_once_again() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    let filtered = queue.subscribe(with_filter(1, "m.size = 2")).unwrap();
+    let plain = queue.subscribe(consumer(2)).unwrap();
+    send(&mut queue, 1, &mut shard);
+    assert!(shard.delivered().is_empty(), "filters are asked by a dispatch");
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(2, 0)]);
+    assert!(queue.cancel(START, plain).is_some());
+    send(&mut queue, 1, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    assert!(queue.cancel(START, filtered).is_some());
+    assert_eq!((queue.passed_over(), queue.consumer_count()), (1, 0));
+    queue.subscribe(consumer(3)).unwrap();
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(3, 1)]);
+    send(&mut queue, 1, &mut shard);
+    assert_eq!(shard.delivered(), [(3, 2)]);
+}
+
+#[test]
+fn what_comes_back_is_offered_again_at_its_place() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    queue.subscribe(Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
+    queue.subscribe(Consumer { prefetch: 1, ..with_filter(2, "m.size >= 1") }).unwrap();
+    for bytes in [1, 1, 2, 1] {
+        send(&mut queue, bytes, &mut shard);
+    }
+    dispatch(&mut queue, START, &mut shard);
+    let first = shard.out.remove(0);
+    assert_eq!((shard.delivered(), first.2), (vec![(1, 0), (2, 1)], 0));
+    assert!(queue.settle(START, first.1, first.2, Outcome::Requeue, &mut shard));
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(1, 0)]);
+    assert_eq!(queue.ready(), 2);
+}
+
+#[test]
+fn a_filter_that_is_none_is_refused_and_nothing_is_changed() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    queue.subscribe(consumer(1)).unwrap();
+    let refused = queue.subscribe(with_filter(2, "m.size >"));
+    assert!(matches!(refused, Err(SubscribeError::Filter(_))), "{refused:?}");
+    assert_eq!(queue.consumer_count(), 1);
+    send(&mut queue, 1, &mut shard);
+    assert_eq!(shard.delivered(), [(1, 0)]);
+}
+
+#[test]
+fn no_selector_waits_for_another_and_what_each_remembers_is_bounded() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    // The first one has no credit any more; the second one goes on through many more than it remembers.
+    queue.subscribe(Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
+    queue.subscribe(with_filter(2, "m.size = 2")).unwrap();
+    let count = 40_000;
+    for _ in 0..count {
+        send(&mut queue, 1, &mut shard);
+        dispatch(&mut queue, START, &mut shard);
+    }
+    send(&mut queue, 2, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(1, 0), (2, count)]);
+    for expected in 1..count {
+        let (_, slot, seq) =
+            shard.out.iter().position(|out| out.0 == 1).map(|at| shard.out.remove(at)).unwrap();
+        assert!(queue.settle(START, slot, seq, Outcome::Ack, &mut shard));
+        dispatch(&mut queue, START, &mut shard);
+        assert_eq!(shard.delivered().last(), Some(&(1, expected)));
+    }
+    assert_eq!(queue.ready(), 0);
+}
+
+const FILTERS: [&str; 6] =
+    ["m.size = 1", "m.size > 1", "m.size IN (0, 3)", "TRUE", "m.size < 3", "m.size = 9"];
+
+fn matches(filter: Option<usize>, bytes: u64) -> bool {
+    match filter {
+        None | Some(3) => true,
+        Some(0) => bytes == 1,
+        Some(1) => bytes > 1,
+        Some(2) => bytes == 0 || bytes == 3,
+        Some(4) => bytes < 3,
+        _ => false,
+    }
+}
+
+/// A message as the model knows it: it leaves in the order of the tuple's first two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    level: u8,
+    seq: u64,
+    bytes: u64,
+}
+
+struct Customer {
+    name: u32,
+    filter: Option<usize>,
+    handle: ConsumerHandle,
+    priority: i32,
+    prefetch: u32,
+    no_ack: bool,
+    in_flight: u32,
+}
+
+impl Customer {
+    fn has_credit(&self) -> bool {
+        self.no_ack || self.prefetch == 0 || self.in_flight < self.prefetch
+    }
+}
+
+/// What a queue with filters promises, checked after each delivery.
+struct Promise {
+    queue: Queue,
+    shard: Shard,
+    ready: Vec<Waiting>,
+    unacked: Vec<(u32, u32, Waiting)>,
+    customers: Vec<Customer>,
+    next_seq: u64,
+    next_name: u32,
+    has_priorities: bool,
+    limit: Option<u64>,
+    /// Filters of customers that have looked at all that was there when they came.
+    caught_up: Vec<Option<usize>>,
+}
+
+impl Promise {
+    fn publish(&mut self, rng: &mut Rng) {
+        let message =
+            Message { bytes: rng.below(5) as usize, priority: rng.below(4) as u8, ttl: None };
+        assert_eq!(offer(&mut self.queue, START, &message, &mut self.shard), Enqueued::Accepted);
+        let level = if self.has_priorities { 255 - message.priority } else { 255 };
+        self.see_around(Waiting { level, seq: self.next_seq, bytes: message.bytes as u64 });
+        self.next_seq += 1;
+    }
+
+    fn subscribe(&mut self, rng: &mut Rng) {
+        self.next_name += 1;
+        let (name, place) = (self.next_name, rng.chance(3, 4).then(|| rng.below(6) as usize));
+        let own = Consumer {
+            filter: place.and_then(|place| filter(FILTERS[place])),
+            priority: rng.below(2) as i32,
+            no_ack: rng.chance(1, 5),
+            ..with_prefetch(name, rng.below(4) as u32)
+        };
+        let handle = self.queue.subscribe(own.clone()).unwrap();
+        self.customers.push(Customer {
+            name,
+            filter: place,
+            handle,
+            priority: own.priority,
+            prefetch: own.prefetch,
+            no_ack: own.no_ack,
+            in_flight: 0,
+        });
+    }
+
+    fn cancel(&mut self, rng: &mut Rng) {
+        if !self.customers.is_empty() {
+            let place = rng.below(self.customers.len() as u64) as usize;
+            let gone = self.customers.swap_remove(place);
+            assert!(self.queue.cancel(START, gone.handle).is_some());
+            let customers = &self.customers;
+            let is_there = |filter: &Option<usize>| customers.iter().any(|c| c.filter == *filter);
+            self.caught_up.retain(is_there);
+        }
+    }
+
+    fn settle(&mut self, rng: &mut Rng) {
+        if self.unacked.is_empty() {
+            return;
+        }
+        let place = rng.below(self.unacked.len() as u64) as usize;
+        let (name, slot, message) = self.unacked.swap_remove(place);
+        let outcome = [Outcome::Ack, Outcome::Requeue, Outcome::Return][rng.below(3) as usize];
+        if let Some(customer) = self.customers.iter_mut().find(|one| one.name == name) {
+            customer.in_flight -= 1;
+        }
+        assert!(self.queue.settle(START, slot, message.seq, outcome, &mut self.shard));
+        if outcome != Outcome::Ack {
+            self.see_around(message);
+        }
+    }
+
+    fn get(&mut self) {
+        match get(&mut self.queue, START, &mut self.shard) {
+            None => assert!(self.ready.is_empty()),
+            Some(delivery) => {
+                let message = self.ready.remove(0);
+                assert_eq!(message.seq, delivery.seq, "the first one, whatever filters say");
+                self.unacked.push((0, delivery.slot, message));
+            }
+        }
+    }
+
+    fn block(&mut self, rng: &mut Rng) {
+        if self.customers.is_empty() {
+            return;
+        }
+        let one = &self.customers[rng.below(self.customers.len() as u64) as usize];
+        if self.shard.blocked.remove(&one.name) {
+            self.queue.resume(one.handle);
+        } else {
+            self.shard.blocked.insert(one.name);
+        }
+    }
+
+    /// The first message that a customer wants.
+    fn first_of(&self, customer: &Customer) -> Option<Waiting> {
+        let mut wanted = self.ready.iter().filter(|one| matches(customer.filter, one.bytes));
+        wanted.next().copied()
+    }
+
+    fn see_delivery(&mut self, name: u32, seq: u64) {
+        let place = self.customers.iter().position(|one| one.name == name).unwrap();
+        let customer = &self.customers[place];
+        let message = self.first_of(customer);
+        let message = message.unwrap_or_else(|| panic!("{seq} is not what {name} wants"));
+        assert_eq!(message.seq, seq, "{name} gets the first one that it wants");
+        assert!(customer.has_credit() && !self.shard.blocked.contains(&name));
+        // Nobody of a higher priority could have had it.
+        for other in &self.customers {
+            assert!(
+                other.priority <= customer.priority
+                    || !other.has_credit()
+                    || !self.caught_up.contains(&other.filter)
+                    || self.shard.blocked.contains(&other.name)
+                    || self.first_of(other) != Some(message),
+                "{} goes before {name}",
+                other.name
+            );
+        }
+        self.ready.retain(|one| one.seq != seq);
+        let customer = &mut self.customers[place];
+        if !customer.no_ack {
+            customer.in_flight += 1;
+            let out = self.shard.out.iter().position(|out| out.2 == seq).unwrap();
+            let (_, slot, _) = self.shard.out.remove(out);
+            self.unacked.push((name, slot, message));
+        }
+    }
+
+    /// A message came: what was delivered before that made room for it, and what went then went for it.
+    fn see_around(&mut self, message: Waiting) {
+        let is_before =
+            |event: &Event| matches!(event, Event::Delivered(_, seq, ..) if *seq != message.seq);
+        let events = core::mem::take(&mut self.shard.log);
+        let before = events.iter().take_while(|event| is_before(event)).count();
+        self.shard.log = events[..before].to_vec();
+        self.see();
+        self.ready.push(message);
+        self.ready.sort_unstable();
+        self.shard.log = events[before..].to_vec();
+        self.see();
+    }
+
+    fn see(&mut self) {
+        for event in core::mem::take(&mut self.shard.log) {
+            match event {
+                Event::Delivered(name, seq, ..) => self.see_delivery(name, seq),
+                Event::Gone(seq) if self.ready.first().is_some_and(|one| one.seq == seq) => {
+                    assert!(self.limit.is_some(), "{seq} is dropped from the head");
+                    self.ready.remove(0);
+                }
+                Event::Gone(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn step(&mut self, rng: &mut Rng) {
+        match rng.below(100) {
+            0..40 => self.publish(rng),
+            40..68 => self.settle(rng),
+            68..72 => self.get(),
+            72..80 => self.subscribe(rng),
+            80..86 => self.cancel(rng),
+            86..92 => self.block(rng),
+            92 => {
+                // What is unknown to the model is seen before.
+                self.see();
+                let count = self.ready.len() as u64;
+                assert_eq!(self.queue.purge(&mut self.shard), count);
+                self.ready.clear();
+            }
+            _ => {}
+        }
+        self.see();
+        let budget = 1 + rng.below(6) as usize;
+        if rng.chance(1, 3) {
+            let _ = self.queue.work(START, budget, &mut self.shard);
+            return self.see();
+        }
+        while self.queue.work(START, budget, &mut self.shard) {}
+        self.see();
+        assert!(!self.queue.has_work(START));
+        let able = self.customers.iter().filter(|one| one.has_credit());
+        let able = able.filter(|one| !self.shard.blocked.contains(&one.name));
+        self.caught_up.extend(able.map(|one| one.filter));
+        for customer in &self.customers {
+            assert!(
+                !customer.has_credit()
+                    || self.shard.blocked.contains(&customer.name)
+                    || self.first_of(customer).is_none(),
+                "{} could have {:?}",
+                customer.name,
+                self.first_of(customer)
+            );
+        }
+        assert_eq!(self.queue.ready(), self.ready.len() as u64);
+        assert_eq!(self.queue.ready_bytes(), self.ready.iter().map(|one| one.bytes).sum::<u64>());
+        assert_eq!(self.queue.unacked(), self.unacked.len() as u64);
+    }
+}
+
+#[test]
+fn each_selector_gets_its_messages_in_order_and_none_is_left_that_somebody_wants() {
+    for seed in 0..3000 {
+        let mut rng = Rng::new(seed);
+        let (has_priorities, limit) =
+            (rng.chance(1, 3), rng.chance(1, 4).then(|| 2 + rng.below(9)));
+        let settings = QueueSettings {
+            max_priority: has_priorities.then_some(3),
+            max_length: limit,
+            ..QueueSettings::default()
+        };
+        let mut promise = Promise {
+            queue: queue(&settings),
+            shard: Shard::default(),
+            ready: Vec::new(),
+            unacked: Vec::new(),
+            customers: Vec::new(),
+            next_seq: 0,
+            next_name: 0,
+            has_priorities,
+            limit,
+            caught_up: Vec::new(),
+        };
+        for _ in 0..120 {
+            promise.step(&mut rng);
+        }
+        let _ = promise.queue.delete();
+        work(&mut promise.queue, START, &mut promise.shard);
+        assert!(promise.shard.pool.is_empty(), "seed {seed}");
+    }
+}
