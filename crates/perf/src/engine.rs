@@ -14,6 +14,7 @@ use crate::report::{Missing, csv_head};
 use crate::scene::Scene;
 use crate::statistics::{Counters, Interval, Statistics};
 use lepus_base::Instant;
+use lepus_probe::procfs::{self, Reading};
 use mio::{Events, Poll, Token};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -94,6 +95,24 @@ pub(crate) struct Engine {
     missing: Missing,
     /// Until then nothing counts.
     warm_until: Option<Instant>,
+    /// The broker when counting began and when the load ended.
+    broker_begun: Option<Reading>,
+    broker_ended: Option<Reading>,
+}
+
+/// What a run came to, for shapes that tell more than its summary.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// What was counted while there was load.
+    pub in_load: Counters,
+    /// Seconds of that.
+    pub seconds: f64,
+    /// Deliveries that never came; `None` where it is not known how many there should be.
+    pub outstanding: Option<u64>,
+    /// Deliveries that should not have come.
+    pub strays: u64,
+    /// The broker when counting began and when the load ended.
+    pub readings: Option<(Reading, Reading)>,
 }
 
 /// Carries `plan` out and prints its lines.
@@ -101,6 +120,14 @@ pub(crate) struct Engine {
 /// # Errors
 /// A text for the user: the run could not begin, or a connection broke. What was measured until then is printed.
 pub(crate) fn run(plan: Plan) -> Result<Outcome, String> {
+    run_counted(plan).map(|(outcome, _)| outcome)
+}
+
+/// Carries `plan` out and prints its lines; how it went and what it came to.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_counted(plan: Plan) -> Result<(Outcome, Tally), String> {
     let mut engine = Engine::new(plan)?;
     let set_up = match engine.set_up() {
         Ok(true) => Ok(()),
@@ -118,9 +145,10 @@ pub(crate) fn run(plan: Plan) -> Result<Outcome, String> {
     }
     let ended = engine.received_at;
     let printed = engine.finish(ended);
+    let tally = engine.tally();
     engine.close();
     result?;
-    printed
+    Ok((printed?, tally))
 }
 
 /// Carries `plan` out without a word; messages sent and received a second.
@@ -215,6 +243,8 @@ impl Engine {
             load: None,
             missing: Missing::default(),
             warm_until: None,
+            broker_begun: None,
+            broker_ended: None,
             plan,
         })
     }
@@ -362,9 +392,32 @@ impl Engine {
 
     fn begin_counting(&mut self, now: Instant) {
         self.begun = Some(now);
+        self.broker_begun = self.read_broker();
         self.cpu_begun = cpu_seconds();
         self.scene.statistics.begin(now);
         self.next_report = now + self.plan.run.interval;
         self.received_at = now;
+    }
+
+    /// What the system says about the broker's process, where the plan names it and it runs.
+    fn read_broker(&self) -> Option<Reading> {
+        procfs::read(self.plan.pid?).ok()
+    }
+
+    fn tally(&self) -> Tally {
+        let (seconds, in_load) = match self.load {
+            Some((_, seconds, counters)) => (seconds, counters),
+            None => {
+                let statistics = &self.scene.statistics;
+                (statistics.seconds(self.received_at), statistics.total())
+            }
+        };
+        Tally {
+            in_load,
+            seconds,
+            outstanding: self.missing.outstanding,
+            strays: self.scene.outstanding.strays(),
+            readings: self.broker_begun.zip(self.broker_ended),
+        }
     }
 }

@@ -1,20 +1,17 @@
 //! Opens connections, channels and queues that do nothing, and tells what they cost the broker.
 
 use crate::engine::{Outcome, interruptible};
+use crate::opening::{Opening, Progress, measure};
 use crate::peer::Peer;
 use crate::report::data::{Format, print};
 use crate::report::json::Json;
 use crate::script::{QueueSpec, Step};
-use crate::to_stderr;
 use crate::uri::Uri;
-use lepus_probe::procfs::{self, Reading};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Steps that are sent before their answers are awaited.
 const BATCH: usize = 100;
-/// Opening that takes longer than this tells how far it is, each time it has passed.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The shape as asked for.
 #[derive(Clone, Debug)]
@@ -32,70 +29,6 @@ pub(crate) struct IdlePlan {
     pub format: Format,
 }
 
-/// What opening things of one kind took.
-#[derive(Clone, Debug, PartialEq)]
-struct Opening {
-    kind: &'static str,
-    count: u64,
-    seconds: f64,
-    /// The broker's, before and after.
-    readings: Option<(Reading, Reading)>,
-}
-
-impl Opening {
-    fn per_item(&self, amount: f64) -> f64 {
-        if self.count == 0 { 0.0 } else { amount / self.count as f64 }
-    }
-
-    /// CPU microseconds and resident bytes that one took the broker.
-    fn cost(&self) -> Option<(f64, f64)> {
-        let (before, after) = self.readings?;
-        let cpu = (after.cpu_seconds - before.cpu_seconds) * 1e6;
-        let bytes = after.resident_bytes as f64 - before.resident_bytes as f64;
-        Some((self.per_item(cpu), self.per_item(bytes)))
-    }
-
-    fn per_second(&self) -> f64 {
-        if self.seconds > 0.0 { self.count as f64 / self.seconds } else { 0.0 }
-    }
-
-    fn text(&self, id: &str) -> String {
-        let mut text = format!(
-            "id: {id}, {} {} opened in {:.3} s, {:.0} a second",
-            self.count,
-            self.kind,
-            self.seconds,
-            self.per_second()
-        );
-        if let Some((micros, bytes)) = self.cost() {
-            text.push_str(&format!("; broker: {micros:.1} µs CPU and {bytes:.0} bytes for each"));
-        }
-        text
-    }
-
-    fn json(&self) -> String {
-        let mut json = Json::default();
-        json.open(None, '{');
-        json.text("kind", "opened");
-        json.text("what", self.kind);
-        json.number("count", self.count);
-        json.float("seconds", self.seconds);
-        json.float("per_s", self.per_second());
-        match self.cost() {
-            Some((micros, bytes)) => {
-                json.float("broker_cpu_us_each", micros);
-                json.float("broker_bytes_each", bytes);
-            }
-            None => {
-                json.raw("broker_cpu_us_each", "null");
-                json.raw("broker_bytes_each", "null");
-            }
-        }
-        json.close('}');
-        json.text
-    }
-}
-
 /// Carries `plan` out and prints its figures.
 ///
 /// # Errors
@@ -103,7 +36,7 @@ impl Opening {
 pub(crate) fn run(plan: IdlePlan) -> Result<Outcome, String> {
     let interrupted = interruptible()?;
     let mut peers = Vec::new();
-    let connections = measure(&plan, "connections", plan.connections, || {
+    let connections = measure(plan.pid, "connections", plan.connections, || {
         let mut progress = Progress::new("connections", plan.connections);
         while (peers.len() as u64) < plan.connections && !interrupted.load(Ordering::Relaxed) {
             let uri = &plan.uris[peers.len() % plan.uris.len()];
@@ -122,12 +55,12 @@ pub(crate) fn run(plan: IdlePlan) -> Result<Outcome, String> {
         ));
     }
     let count = plan.connections * u64::from(plan.channels);
-    let channels = measure(&plan, "channels", count, || {
+    let channels = measure(plan.pid, "channels", count, || {
         let steps: Vec<Step> = (1..=plan.channels).map(Step::open).collect();
         on_each(&mut peers, "channels", &steps, &interrupted)
     })?;
     tell(&plan, &channels);
-    let queues = measure(&plan, "queues", count * plan.queues, || {
+    let queues = measure(plan.pid, "queues", count * plan.queues, || {
         // Without names of their own, which the broker makes up.
         let queue = QueueSpec { exclusive: true, ..QueueSpec::default() };
         let on_channel = |channel| (0..plan.queues).flat_map(move |_| [channel]);
@@ -148,23 +81,6 @@ pub(crate) fn run(plan: IdlePlan) -> Result<Outcome, String> {
         true => Outcome::Interrupted,
         false => Outcome::Good,
     })
-}
-
-/// Runs `open`, which opens `count` things.
-fn measure(
-    plan: &IdlePlan,
-    kind: &'static str,
-    count: u64,
-    open: impl FnOnce() -> Result<(), String>,
-) -> Result<Opening, String> {
-    let before = plan.pid.map(read).transpose()?;
-    let begun = Instant::now();
-    if count > 0 {
-        open()?;
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    let after = plan.pid.map(read).transpose()?;
-    Ok(Opening { kind, count, seconds, readings: before.zip(after) })
 }
 
 /// Takes `steps` on each connection, in batches.
@@ -189,7 +105,7 @@ fn on_each(
 
 /// Waits while nothing happens.
 fn wait(plan: &IdlePlan, interrupted: &AtomicBool) -> Result<Opening, String> {
-    measure(plan, "idle", 1, || {
+    measure(plan.pid, "idle", 1, || {
         let end = Instant::now() + plan.time;
         while Instant::now() < end && !interrupted.load(Ordering::Relaxed) {
             let left = end.saturating_duration_since(Instant::now());
@@ -204,7 +120,7 @@ fn tell(plan: &IdlePlan, opening: &Opening) {
         return;
     }
     match plan.format {
-        Format::Text => print(&opening.text(&plan.id)),
+        Format::Text => print(&opening.text(&plan.id, "opened")),
         Format::JsonLines => print(&opening.json()),
         Format::Csv => {
             let (micros, bytes) = opening.cost().unwrap_or_default();
@@ -259,76 +175,5 @@ fn tell_waiting(plan: &IdlePlan, waited: &Opening) {
             let resident = resident.map_or_else(String::new, |bytes| bytes.to_string());
             print(&format!("idle,,1,{:.6},{cost},{resident}", waited.seconds));
         }
-    }
-}
-
-/// Tells on standard error how far a long opening is.
-struct Progress {
-    kind: &'static str,
-    all: u64,
-    told: Instant,
-}
-
-impl Progress {
-    fn new(kind: &'static str, all: u64) -> Progress {
-        Progress { kind, all, told: Instant::now() }
-    }
-
-    fn tell(&mut self, done: u64) {
-        if self.told.elapsed() >= PROGRESS_INTERVAL {
-            self.told = Instant::now();
-            to_stderr(format_args!("{done} of {} {} are open", self.all, self.kind));
-        }
-    }
-}
-
-/// Reads process `pid` of this host.
-///
-/// # Errors
-/// A text for the user: no such process, or a system without `/proc`.
-fn read(pid: u32) -> Result<Reading, String> {
-    let reading =
-        procfs::read(pid).map_err(|error| format!("cannot read process {pid} (--pid): {error}"))?;
-    match reading.resident_bytes {
-        // What has ended and is not asked for its outcome yet has no memory any more.
-        0 => Err(format!("process {pid} (--pid) has ended")),
-        _ => Ok(reading),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn this_process_has_memory_and_process_0_is_none() {
-        assert!(read(std::process::id()).unwrap().resident_bytes > 0);
-        assert!(read(0).unwrap_err().contains("--pid"));
-    }
-
-    fn opening(readings: Option<(Reading, Reading)>) -> Opening {
-        Opening { kind: "channels", count: 1_000, seconds: 0.5, readings }
-    }
-
-    #[test]
-    fn costs_are_what_grew_divided_by_the_number() {
-        let before = Reading { cpu_seconds: 1.0, resident_bytes: 10_000, ..Reading::default() };
-        let after = Reading { cpu_seconds: 1.5, resident_bytes: 510_000, ..Reading::default() };
-        let opening = opening(Some((before, after)));
-        assert_eq!(opening.cost(), Some((500.0, 500.0)));
-        assert_eq!(
-            opening.text("me"),
-            "id: me, 1000 channels opened in 0.500 s, 2000 a second; broker: 500.0 µs CPU and 500 bytes for each"
-        );
-        assert!(opening.json().contains(r#""what":"channels","count":1000,"#));
-        assert!(opening.json().ends_with(r#""broker_bytes_each":500.000000}"#));
-    }
-
-    #[test]
-    fn without_a_process_there_is_no_cost() {
-        let opening = opening(None);
-        assert_eq!(opening.text("me"), "id: me, 1000 channels opened in 0.500 s, 2000 a second");
-        assert!(opening.json().contains(r#""broker_cpu_us_each":null"#));
     }
 }

@@ -20,6 +20,7 @@ mod engine;
 mod idle;
 mod job;
 mod link;
+mod opening;
 mod option;
 mod outstanding;
 mod pairs;

@@ -14,9 +14,9 @@ const SLOTS_MAX: usize = 1 << 20;
 /// Deliveries under way.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
-    /// Deliveries that each message of a producer leads to, by the producer's number; empty where that
-    /// is not known.
-    copies: Vec<u64>,
+    /// Deliveries that the messages of a producer lead to in turn, by the producer's number; empty where that is not
+    /// known.
+    copies: Vec<Vec<u64>>,
     bits: u32,
     /// Number of the first slot.
     first: u64,
@@ -24,12 +24,13 @@ pub(crate) struct Outstanding {
     lowest: u64,
     slots: VecDeque<u64>,
     total: u64,
+    strays: u64,
 }
 
 impl Outstanding {
-    /// Nothing under way. `copies`: deliveries that each message of a producer leads to, by the
-    /// producer's number; `None` where they cannot be foreseen.
-    pub(crate) fn new(copies: Option<Vec<u64>>, millis: bool) -> Outstanding {
+    /// Nothing under way. `copies`: deliveries that the messages of a producer lead to in turn, by the producer's
+    /// number; `None` where they cannot be foreseen.
+    pub(crate) fn new(copies: Option<Vec<Vec<u64>>>, millis: bool) -> Outstanding {
         let bits = if millis { MILLIS_BITS } else { NANOS_BITS };
         Outstanding { copies: copies.unwrap_or_default(), bits, ..Outstanding::default() }
     }
@@ -39,14 +40,23 @@ impl Outstanding {
         (!self.copies.is_empty()).then_some(self.total)
     }
 
-    /// Deliveries of each message of this producer.
-    pub(crate) fn copies(&self, producer: u32) -> u64 {
-        self.copies.get(producer as usize).copied().unwrap_or(0)
+    /// Deliveries that came though none was under way with their stamp.
+    pub(crate) fn strays(&self) -> u64 {
+        self.strays
     }
 
-    /// A message of `producer` that carries `stamp` was sent.
-    pub(crate) fn sent(&mut self, producer: u32, stamp: u64) {
-        let copies = self.copies(producer);
+    /// Deliveries of the message with this number, from 0, of this producer.
+    pub(crate) fn copies(&self, producer: u32, number: u64) -> u64 {
+        match self.copies.get(producer as usize).map(Vec::as_slice) {
+            None | Some([]) => 0,
+            Some([copies]) => *copies,
+            Some(several) => several[(number % several.len() as u64) as usize],
+        }
+    }
+
+    /// The message with this number of `producer`, which carries `stamp`, was sent.
+    pub(crate) fn sent(&mut self, producer: u32, number: u64, stamp: u64) {
+        let copies = self.copies(producer, number);
         if copies == 0 {
             return;
         }
@@ -74,16 +84,16 @@ impl Outstanding {
         self.total += copies;
     }
 
-    /// A message that carries `stamp` came. One that nobody here has sent changes nothing.
+    /// A message that carries `stamp` came. One that nobody here has sent changes nothing but the count of strays.
     pub(crate) fn received(&mut self, stamp: u64) {
         let slot = stamp >> self.bits;
-        if slot < self.lowest {
-            return;
-        }
         let at = slot.saturating_sub(self.first) as usize;
-        if let Some(left) = self.slots.get_mut(at).filter(|left| **left > 0) {
-            *left -= 1;
-            self.total -= 1;
+        match self.slots.get_mut(at) {
+            Some(left) if *left > 0 && slot >= self.lowest => {
+                *left -= 1;
+                self.total -= 1;
+            }
+            _ => self.strays += 1,
         }
     }
 
@@ -109,11 +119,11 @@ mod tests {
 
     #[test]
     fn what_did_not_come_is_known_with_its_moment_whatever_the_order() {
-        let mut outstanding = Outstanding::new(Some(vec![1, 2]), false);
+        let mut outstanding = Outstanding::new(Some(vec![vec![1], vec![2]]), false);
         for millis in [1_000, 1_000, 2_000, 3_000] {
-            outstanding.sent(0, millis * MILLI);
+            outstanding.sent(0, 0, millis * MILLI);
         }
-        outstanding.sent(1, 3_000 * MILLI);
+        outstanding.sent(1, 0, 3_000 * MILLI);
         assert_eq!(outstanding.total(), Some(6));
         // Not from here: of a moment long ago, and further down one too many.
         outstanding.received(5);
@@ -122,26 +132,36 @@ mod tests {
             outstanding.received(millis * MILLI);
         }
         outstanding.received(1_000 * MILLI);
-        assert_eq!(outstanding.total(), Some(2));
+        assert_eq!((outstanding.total(), outstanding.strays()), (Some(2), 2));
         let left = left(&outstanding);
         assert_eq!(left.len(), 2, "{left:?}");
         assert!(left[0].0.abs_diff(2_000) < 9 && left[1].0.abs_diff(3_000) < 9, "{left:?}");
     }
 
     #[test]
+    fn messages_lead_to_deliveries_in_turn() {
+        let mut outstanding = Outstanding::new(Some(vec![vec![0, 3, 1]]), false);
+        for number in 0..7 {
+            outstanding.sent(0, number, 1_000 * MILLI);
+        }
+        assert_eq!(outstanding.total(), Some(8));
+        assert_eq!((outstanding.copies(0, 4), outstanding.copies(1, 4)), (3, 0));
+    }
+
+    #[test]
     fn where_copies_are_not_known_nothing_is() {
         let mut outstanding = Outstanding::new(None, true);
-        outstanding.sent(0, 1);
+        outstanding.sent(0, 0, 1);
         assert_eq!(outstanding.total(), None);
         assert_eq!(left(&outstanding), []);
     }
 
     #[test]
     fn a_run_of_days_takes_no_more_memory_than_one_of_hours() {
-        let mut outstanding = Outstanding::new(Some(vec![1]), true);
-        outstanding.sent(0, 8_000);
+        let mut outstanding = Outstanding::new(Some(vec![vec![1]]), true);
+        outstanding.sent(0, 0, 8_000);
         for day in 1..5 {
-            outstanding.sent(0, day * 86_400_000);
+            outstanding.sent(0, 0, day * 86_400_000);
         }
         assert!(outstanding.slots.len() <= SLOTS_MAX);
         assert_eq!(outstanding.total(), Some(5));

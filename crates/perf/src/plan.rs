@@ -77,9 +77,11 @@ pub(crate) struct Plan {
     pub check: Option<Check>,
     /// For the check: each queue's number with each producer whose messages belong into it.
     pub expected: Vec<(usize, u32)>,
-    /// Deliveries that each message of a producer leads to, by the producer's number; `None` where they
-    /// cannot be foreseen.
-    pub copies: Option<Vec<u64>>,
+    /// Deliveries that the messages of a producer lead to in turn, by the producer's number; `None` where they cannot
+    /// be foreseen.
+    pub copies: Option<Vec<Vec<u64>>>,
+    /// The broker's process, where its CPU time is to be told.
+    pub pid: Option<u32>,
     pub run: RunOptions,
     pub shown: Shown,
     /// The tester's own speed with this load, where it was measured.

@@ -193,7 +193,7 @@ impl Producer {
             if let Some(window) = &mut self.confirms {
                 window.published(stamp);
             }
-            scene.outstanding.sent(self.number, stamp);
+            scene.outstanding.sent(self.number, self.sent, stamp);
             self.sent += 1;
             published += 1;
         }
@@ -248,12 +248,12 @@ impl Producer {
         }
     }
 
-    /// Calls `each` with the moment of every message that was due at `now` and is not sent.
-    pub(crate) fn each_unsent(&self, now: Instant, mut each: impl FnMut(Instant)) {
+    /// Calls `each` with number and moment of every message that was due at `now` and is not sent.
+    pub(crate) fn each_unsent(&self, now: Instant, mut each: impl FnMut(u64, Instant)) {
         let Some(schedule) = self.schedule.as_ref().filter(|_| !self.from_sending) else { return };
         let due = schedule.due_count(now).min(self.sent_max.unwrap_or(u64::MAX));
         for number in self.sent..due {
-            each(schedule.due_at(number));
+            each(number, schedule.due_at(number));
         }
     }
 

@@ -55,6 +55,7 @@ impl Engine {
                     if let Some(reason) = self.reason_to_stop(now) {
                         self.stopped = reason.to_owned();
                         self.scene.producing = false;
+                        self.broker_ended = self.read_broker();
                         if reason != IDLE {
                             self.received_at = now;
                         }
@@ -173,12 +174,13 @@ impl Engine {
                     missing.unconfirmed += producer.unconfirmed();
                     let latency = &mut statistics.confirm_latency;
                     producer.each_unconfirmed(|stamp| latency.record(age(stamp)));
-                    let copies = self.scene.outstanding.copies(producer.number());
+                    let outstanding = &self.scene.outstanding;
                     let has_confirms = producer.has_confirms();
                     let due_by = Instant(ended.0.saturating_sub(LATE_MIN_NANOS));
-                    producer.each_unsent(due_by, |due| {
+                    producer.each_unsent(due_by, |number, due| {
                         missing.unsent += 1;
                         let age = age(clock.stamp(due));
+                        let copies = outstanding.copies(producer.number(), number);
                         statistics.consumer_latency.record_many(age, copies);
                         if has_confirms {
                             statistics.confirm_latency.record(age);

@@ -186,6 +186,7 @@ impl Backlog<'_> {
             check: None,
             expected: Vec::new(),
             copies: None,
+            pid: None,
             ceiling: None,
             run: run_options(self.options)?,
             shown: Shown::default(),

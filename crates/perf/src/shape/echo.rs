@@ -133,6 +133,7 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
         expected,
         // Each round trip knows its own.
         copies: None,
+        pid: None,
         ceiling: None,
         run: run_options(options)?,
         shown: Shown { sent: true, received: true, ..Shown::default() },

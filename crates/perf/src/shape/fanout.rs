@@ -150,7 +150,8 @@ impl Fanout {
             time_in_header: false,
             check,
             expected,
-            copies: layout.has_time().then(|| vec![queues; self.producers as usize]),
+            copies: layout.has_time().then(|| vec![vec![queues]; self.producers as usize]),
+            pid: None,
             ceiling: None,
             run: run_options(options)?,
             shown: Shown {

@@ -133,7 +133,7 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
     let expected = topology.expected(sizes.publishing());
     let copies = foreseeable(options, bodies.is_some() || layout.has_time())
         .then(|| copies(&expected, sizes.publishing()))
-        .filter(|copies| copies.iter().any(|copies| *copies > 0));
+        .filter(|copies| copies.iter().any(|copies| copies[0] > 0));
     let confirms = confirms(options)?;
     let load = ProducerLoad {
         flags,
@@ -160,6 +160,7 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
         check,
         expected: if checked { expected } else { Vec::new() },
         copies,
+        pid: None,
         ceiling: None,
         run: run_options(options)?,
         shown: Shown {
@@ -189,10 +190,10 @@ fn foreseeable(options: &Options, has_time: bool) -> bool {
 }
 
 /// Deliveries that each message of a producer leads to, by the producer's number.
-fn copies(expected: &[(usize, u32)], producers: u32) -> Vec<u64> {
-    let mut copies = vec![0; producers as usize];
+fn copies(expected: &[(usize, u32)], producers: u32) -> Vec<Vec<u64>> {
+    let mut copies = vec![vec![0]; producers as usize];
     for (_, producer) in expected {
-        copies[*producer as usize] += 1;
+        copies[*producer as usize][0] += 1;
     }
     copies
 }
