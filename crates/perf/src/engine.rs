@@ -105,6 +105,8 @@ pub(crate) struct Engine {
 pub(crate) struct Tally {
     /// What was counted while there was load.
     pub in_load: Counters,
+    /// Everything, what came after the load included.
+    pub total: Counters,
     /// Seconds of that.
     pub seconds: f64,
     /// Deliveries that never came; `None` where it is not known how many there should be.
@@ -414,6 +416,7 @@ impl Engine {
         };
         Tally {
             in_load,
+            total: self.scene.statistics.total(),
             seconds,
             outstanding: self.missing.outstanding,
             strays: self.scene.outstanding.strays(),

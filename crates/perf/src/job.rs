@@ -1,6 +1,7 @@
 //! The parts that a command line asks for, carried out one after the other.
 
 use crate::churn::ChurnPlan;
+use crate::filters::FiltersPlan;
 use crate::idle::{self, IdlePlan};
 use crate::plan::Plan;
 use crate::report::data::{self, Format};
@@ -11,6 +12,8 @@ pub(crate) enum Job {
     Run(Box<Plan>),
     Churn(ChurnPlan),
     Idle(IdlePlan),
+    /// Filters, and the load that goes through them.
+    Filters(Box<FiltersPlan>, Box<Plan>),
     /// The tester's own speed with such a load, told with the runs that follow: a plan for producers, one for consumers.
     Ceiling(Box<Plan>, Box<Plan>),
     Sink {
@@ -25,6 +28,7 @@ impl Job {
         match self {
             Job::Run(plan) => plan.run.format.print_head(),
             Job::Churn(plan) => plan.format.print_head(),
+            Job::Filters(plan, _) => plan.format.print_head(),
             Job::Idle(plan) if plan.format == Format::Csv => data::print(idle::CSV_HEAD),
             Job::Ceiling(plan, _) => plan.run.format.print_head(),
             Job::Idle(_) | Job::Sink { .. } => {}

@@ -17,6 +17,7 @@ mod clock;
 mod confirm;
 mod consumer;
 mod engine;
+mod filters;
 mod idle;
 mod job;
 mod link;
@@ -157,6 +158,7 @@ fn carry_out(shape: &Shape, jobs: Vec<Job>) -> ExitCode {
             Job::Sink { port, body_bytes } => serve_sink(port, body_bytes),
             Job::Churn(plan) => churn::run(plan),
             Job::Idle(plan) => idle::run(plan),
+            Job::Filters(plan, load) => filters::run(*plan, *load),
         };
         match outcome {
             Ok(Outcome::Good) => {}
@@ -250,7 +252,7 @@ mod tests {
         let names: Vec<&str> = SUBCOMMANDS.iter().map(|(name, _)| *name).collect();
         assert_eq!(
             names,
-            ["throughput", "loop", "fanout", "feed", "backlog", "churn", "idle", "sink"]
+            ["throughput", "loop", "fanout", "feed", "backlog", "filters", "churn", "idle", "sink"]
         );
     }
 

@@ -1,8 +1,9 @@
 //! A connection that waits for each answer, for what is measured call by call.
 
 use crate::script::Step;
+use crate::template::Message;
 use crate::uri::Uri;
-use lepus_amqp::client::{ClientEvent, ClientOptions};
+use lepus_amqp::client::{ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::{Method, Table};
 use lepus_probe::Client;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -114,6 +115,57 @@ impl Peer {
             left.remove(found.map_err(|error| complaint(&self.place, about, &error))?);
         }
         Ok(())
+    }
+
+    /// Publishes a message.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(crate) fn publish(&mut self, channel: u16, message: &Message) -> Result<(), String> {
+        let Message { exchange, routing_key, mandatory, properties, body, .. } = message;
+        let frame_max = self.client.frame_max();
+        let out = self.client.output();
+        encode_publish(
+            out,
+            channel,
+            frame_max,
+            exchange,
+            routing_key,
+            *mandatory,
+            properties,
+            body,
+        );
+        self.client.flush().map_err(|error| complaint(&self.place, "basic.publish", &error))
+    }
+
+    /// Takes what comes within `time`, as soon as something does.
+    ///
+    /// # Errors
+    /// A text for the user: the connection has ended, or the broker closed a channel.
+    pub(crate) fn listen(
+        &mut self,
+        time: Duration,
+        take: &mut dyn FnMut(&ClientEvent<'_>),
+    ) -> Result<(), String> {
+        let mut look = |event: ClientEvent<'_>, _: &mut Vec<u8>| match &event {
+            ClientEvent::Method { method: Method::ChannelClose(close), .. } => {
+                Err(io::Error::other(format!("the broker closed a channel: {}", close.reply_text)))
+            }
+            _ => {
+                take(&event);
+                Ok(())
+            }
+        };
+        let timeout =
+            |client: &Client<TcpStream>, time| client.stream().set_read_timeout(Some(time));
+        let received = timeout(&self.client, time).and_then(|()| self.client.receive(&mut look));
+        let restored = timeout(&self.client, ANSWER_TIMEOUT);
+        match received {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            other => other.map_err(|error| complaint(&self.place, "what was sent", &error))?,
+        }
+        restored.map_err(|error| complaint(&self.place, "what was sent", &error))
     }
 
     /// Closes the connection and waits for the broker's agreement.

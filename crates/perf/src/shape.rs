@@ -5,6 +5,7 @@ pub(crate) mod churn;
 pub(crate) mod echo;
 pub(crate) mod fanout;
 pub(crate) mod feed;
+pub(crate) mod filters;
 pub(crate) mod idle;
 pub(crate) mod sink;
 pub(crate) mod throughput;
@@ -36,6 +37,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     fanout::SHAPE,
     feed::SHAPE,
     backlog::SHAPE,
+    filters::SHAPE,
     churn::SHAPE,
     idle::SHAPE,
     sink::SHAPE,

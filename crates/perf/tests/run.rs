@@ -311,6 +311,55 @@ fn idle_things_are_counted_and_their_cost_is_told() {
 }
 
 #[test]
+fn filters_that_match_everything_are_set_checked_loaded_and_deleted() {
+    let broker = Broker::start(Fault::None);
+    let line = "filters --count 6 --anchored 0 --matches 6 --queues 3 --type fanout -C 500 -d all \
+                --check-messages 40 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!(outcome, "good", "{lines:?}");
+    assert!(lines[0].contains(r#""what":"filters","count":6,"#), "{lines:?}");
+    assert!(
+        lines[1].contains(r#""messages":40,"good":120,"missing":0,"unexpected":0,"#),
+        "{lines:?}"
+    );
+    let last = lines.last().unwrap();
+    assert!(last.contains(r#""matches_per_message":6.000000,"deliveries_per_message":3.000000,"delivered_per_published":3.000000,"#), "{last}");
+    assert!(last.contains(r#""broker_cpu_us_per_message":null"#), "{last}");
+    let summary = &lines[lines.len() - 2];
+    assert_eq!((number(summary, "sent"), number(summary, "received")), (500, 1_500));
+    assert_eq!(broker.queues(), 0);
+}
+
+#[test]
+fn a_broker_that_ignores_filters_is_told() {
+    let broker = Broker::start(Fault::None);
+    for (line, faults) in [
+        ("filters --count 4 --queues 2 --anchored 0 --type fanout", r#""missing":0,"unexpected":"#),
+        ("filters --count 4 --queues 2 --at consumer", r#""missing":0,"unexpected":"#),
+    ] {
+        let line = format!("{line} --check-messages 40 --output jsonl -z 1");
+        let (outcome, lines) = run_apart(&broker.uri, &line, &["{"]);
+        assert_eq!((outcome.as_str(), lines.len()), ("failed", 2), "{lines:?}");
+        assert!(lines[1].contains(faults), "{lines:?}");
+        assert!(number(&lines[1], "unexpected") > 0, "{lines:?}");
+        assert_eq!(broker.queues(), 0);
+    }
+}
+
+#[test]
+fn a_delivery_that_the_filters_ask_for_is_missed() {
+    let broker = Broker::start(Fault::Drop(7));
+    let line = "filters --count 2 --anchored 0 --matches 2 --queues 2 --type fanout --check-messages 40 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!((outcome.as_str(), lines.len()), ("failed", 2), "{lines:?}");
+    assert!(
+        lines[1].contains(r#""good":79,"missing":1,"unexpected":0,"repeated":0,"#),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("did not get message 3 "), "{lines:?}");
+}
+
+#[test]
 fn answers_on_several_channels_may_come_in_any_order() {
     let broker = Broker::start(Fault::LateAnswers);
     let line = "idle --connections 1 --channels 3 --queues 4 -z 0.1";

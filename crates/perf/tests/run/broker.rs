@@ -148,11 +148,13 @@ impl State {
             return self.queues.contains_key(key).then(|| key.to_owned()).into_iter().collect();
         }
         let to_all = self.exchanges.get(exchange).is_some_and(|kind| kind == "fanout");
-        self.bindings
-            .iter()
-            .filter(|(from, bound, _)| from == exchange && (to_all || bound == key))
-            .map(|(_, _, queue)| queue.clone())
-            .collect()
+        let mut queues: Vec<String> = Vec::new();
+        for (from, bound, queue) in &self.bindings {
+            if from == exchange && (to_all || bound == key) && !queues.contains(queue) {
+                queues.push(queue.clone());
+            }
+        }
+        queues
     }
 
     /// Puts a message into a queue; false asks to close the publisher.
@@ -452,6 +454,21 @@ fn take_method(
                     != (unbind.exchange, unbind.routing_key, unbind.queue)
             });
             Method::from(queue::UnbindOk {}).encode_frame(channel, out);
+        }
+        Method::ExchangeDelete(delete) => {
+            state.exchanges.remove(delete.exchange);
+            state.bindings.retain(|(exchange, _, _)| exchange != delete.exchange);
+            Method::from(exchange::DeleteOk {}).encode_frame(channel, out);
+        }
+        Method::BasicCancel(cancel) => {
+            let ours = |consumer: &Consumer| {
+                (consumer.connection, consumer.tag.as_str()) == (connection, cancel.consumer_tag)
+            };
+            for queue in state.queues.values_mut() {
+                queue.consumers.retain(|consumer| !ours(consumer));
+            }
+            let ok = basic::CancelOk { consumer_tag: cancel.consumer_tag };
+            Method::from(ok).encode_frame(channel, out);
         }
         Method::BasicAck(ack) => state.seen.acks.push((ack.delivery_tag, ack.multiple)),
         _ => return false,

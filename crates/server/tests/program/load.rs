@@ -53,3 +53,43 @@ fn what_comes_late_is_waited_for_and_nothing_is_outstanding() {
     assert_eq!(summary["sent"], summary["received"], "{summary}");
     assert_eq!((&summary["outstanding"], &summary["unconfirmed"]), (&0.into(), &0.into()));
 }
+
+#[test]
+fn filters_at_bindings_give_the_verdicts_that_the_load_tester_works_out() {
+    let scratch = Scratch::new("perf-filters");
+    let limit = ["--limits-exchange-filters-max", "400"];
+    let program = Program::start(&scratch, &["--shards", "2", limit[0], limit[1]]);
+    let uri = format!("amqp://guest:guest@{}/%2f", program.amqp);
+    let pid = program.id().to_string();
+    let run = |more: &str| {
+        let words = ["perf", "filters", "--uri", &uri, "--pid", &pid, "-C", "2000"];
+        let mut command = lepus(&words);
+        command.args(["--queues", "7", "--output", "jsonl"]).args(more.split_whitespace());
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), errors, lines)
+    };
+    for more in [
+        "--count 400",
+        "--count 300 --anchored 0 --matches 3 --type topic",
+        "--count 200 --argument x-filter-jms-selector",
+        "--count 200 --headers-exchange --durable",
+    ] {
+        let (good, errors, lines): (bool, String, Vec<Value>) = run(more);
+        assert!(good, "{more}: {errors}");
+        let of = |kind: &str| lines.iter().find(|line| line["kind"] == kind).unwrap();
+        assert!(of("checked")["good"].as_u64().unwrap() > 0, "{more}: {lines:?}");
+        let last = of("filters");
+        assert_eq!((&last["outstanding"], &last["unexpected"]), (&0.into(), &0.into()), "{more}");
+        let [foreseen, came] = ["deliveries_per_message", "delivered_per_published"]
+            .map(|name| last[name].as_f64().unwrap());
+        // The load ends in the middle of a round of the 2,048 messages.
+        assert!((came / foreseen - 1.0).abs() < 0.1, "{more}: {last}");
+        assert!(last["broker_cpu_us_per_message"].as_f64().is_some(), "{more}: {last}");
+    }
+    let (good, errors, lines) = run("--count 401");
+    assert!(!good && lines.is_empty(), "{lines:?}");
+    assert!(errors.contains("400 of its bindings have a filter"), "{errors}");
+}
