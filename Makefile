@@ -65,7 +65,7 @@ bench-endurance: release ## Ten minutes of publishing and consuming above a back
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench endurance $(BENCH)
 
-experiments: release ## The five experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
+experiments: release ## The six experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
 	@.ci/install chromium
 	@tests/reports/run $(EXPERIMENTS)
 

@@ -105,7 +105,7 @@ const SECTIONS: [Section; 13] = [
     },
     Section {
         name: "reports",
-        asserts: "five tiny experiments leave reports that a browser shows with all their lines",
+        asserts: "six tiny experiments leave reports that a browser shows with all their lines",
         commands: &[
             &[".ci/install", "chromium"],
             &["tests/reports/run", "alone", "--scale", "0.002", "--rounds", "1", "--seconds", "2"],

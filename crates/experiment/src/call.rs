@@ -1,6 +1,6 @@
 //! The command line of `lepus experiment`.
 
-use crate::experiment::{EXPERIMENTS, Experiment};
+use crate::experiment::{EXPERIMENTS, Experiment, Work};
 use crate::plan::Plan;
 use crate::subject::{Choice, Kind, Site};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser};
@@ -22,10 +22,11 @@ Examples:
   lepus experiment feed --uri amqp://me:secret@host:5672
 Ctrl-C ends an experiment early; what was measured until then is reported.";
 
-/// Runs one of five experiments on lepus or any other broker, and makes a report
+/// Runs one of six experiments on lepus or any other broker, and makes a report
 ///
-/// The experiments are those of five field reports on message brokers, on lepus or on any other for AMQP 0-9-1. The
-/// report is a directory with report.html, its plots, result.json and README.txt.
+/// The experiments are those of five field reports on message brokers, on lepus or on any other for AMQP 0-9-1, and one of the
+/// filters of lepus, in which no broker takes part. The report is a directory with report.html, its plots, result.json and
+/// README.txt.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Words {
@@ -112,6 +113,13 @@ impl Words {
         let Some(experiment) = self.name.as_ref().and_then(named) else {
             return Ok(None);
         };
+        let is_alone = matches!(experiment.work, Work::Alone(_));
+        if is_alone && (self.vs.is_some() || self.uri != Choice::Ours(Kind::Lepus)) {
+            return Err(format!(
+                "{} is measured in this program: --uri and --vs mean brokers, of which none takes part",
+                experiment.name
+            ));
+        }
         let preset = || PathBuf::from(format!("build/experiments/{}-{now}", experiment.name));
         let output = absolute(self.output.unwrap_or_else(preset))?;
         let mut site = Site::new(lepus);
@@ -256,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_what_would_be_right() {
         for (line, part) in [
-            ("jti", "penguins, treadmill, ticker, jit, feed"),
+            ("jti", "penguins, treadmill, ticker, jit, feed, filters"),
             ("jit --scael 1", "'--scale'"),
             ("jit --scale nan", "above 0"),
             ("jit --scale 1e9", "up to 100"),
@@ -281,6 +289,8 @@ mod tests {
             ("jit --pid 7", "--pid is of a broker that runs already"),
             ("jit --uri amqp://there --vs lepus --vs-pid 7", "--vs-pid"),
             ("jit --vs-pid 7", "not given"),
+            ("filters --vs rabbitmq", "none takes part"),
+            ("filters --uri amqp://there", "none takes part"),
         ] {
             let text = read_line(line).unwrap().plan(PathBuf::from("lepus"), "now").unwrap_err();
             assert!(text.contains(part), "{line}: {text}");

@@ -1,10 +1,10 @@
 //! `lepus experiment`: reads its words, runs the experiment and writes the report.
 
 use crate::call::Words;
-use crate::experiment::Experiment;
+use crate::experiment::{Alone, Experiment, Work};
 use crate::ground::Output;
 use crate::plan::Plan;
-use crate::report::{Content, Report, about, file_time};
+use crate::report::{Block, Content, Report, Table, about, file_time};
 use crate::session::Session;
 use crate::stop::Stop;
 use crate::terminal::say;
@@ -31,7 +31,7 @@ pub fn run(words: Words) -> ExitCode {
             say(&Words::command().render_long_help().to_string());
             ExitCode::SUCCESS
         }
-        Ok(Some((experiment, plan))) => match carry_out(experiment, &plan) {
+        Ok(Some((experiment, plan))) => match begin(experiment, &plan) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(text) => {
@@ -47,12 +47,71 @@ pub fn run(words: Words) -> ExitCode {
 }
 
 /// Measures and writes the report; whether no check found a fault.
-fn carry_out(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
+fn begin(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
     let stop = Stop::on_signals().map_err(|error| error.to_string())?;
+    match experiment.work {
+        Work::Brokers { measure, describe } => carry_out(experiment, plan, stop, measure, describe),
+        Work::Alone(measure) => carry_out_alone(experiment, plan, &stop, measure).map(|()| true),
+    }
+}
+
+/// An experiment without brokers.
+fn carry_out_alone(
+    experiment: &Experiment,
+    plan: &Plan,
+    stop: &Stop,
+    measure: Alone,
+) -> Result<(), String> {
+    let start = Instant::now();
+    let output = Output::prepare(&plan.output, &plan.site.scratch)?;
+    let measured = measure(plan, stop);
+    output.ground.done();
+    let (content, figures) = measured?;
+    let seconds = start.elapsed().as_secs_f64();
+    let size = ("scale", format!("{}, {} rounds", plan.scale, plan.rounds));
+    let about = about(&plan.command, seconds, size, "this program", &[]);
+    let (scale, rounds) = (plan.scale, plan.rounds);
+    let result = json!({ "experiment": experiment.name, "scale": scale, "rounds": rounds, "record": { "runs": figures } });
+    let mut who = Table::new(["what", "version", "where"]);
+    let row =
+        ["the library of lepus", env!("CARGO_PKG_VERSION"), "in this program, without a broker"];
+    who.rows.push(row.map(str::to_owned).to_vec());
+    let report = Report {
+        title: experiment.title,
+        asks: experiment.asks,
+        who: &[Block::Heading("Who took part".to_owned()), Block::Table(who)],
+        content: &content,
+        about: &about,
+        faults: &[],
+        stopped: stop.is_wanted(),
+        result,
+    };
+    let written = report.write(&plan.output);
+    written.map_err(|error| format!("{}: {error}", plan.output.display()))?;
+    drop(output);
+    tell(&content, plan);
+    Ok(())
+}
+
+/// Prints what was seen and where the report is.
+fn tell(content: &Content, plan: &Plan) {
+    let mut text = content.seen.join("\n");
+    text.push_str(&format!("\n{}\n", plan.output.join("report.html").display()));
+    say(&text);
+}
+
+/// An experiment with brokers.
+fn carry_out(
+    experiment: &Experiment,
+    plan: &Plan,
+    stop: Stop,
+    measure: fn(&mut Session<'_>),
+    describe: fn(&Session<'_>) -> Content,
+) -> Result<bool, String> {
     let start = Instant::now();
     let output = Output::prepare(&plan.output, &plan.site.scratch)?;
     let mut session = Session::new(plan, stop);
-    (experiment.measure)(&mut session);
+    measure(&mut session);
     session.record.stopped = session.is_over();
     if session.record.runs.is_empty() {
         if session.record.stopped {
@@ -65,15 +124,13 @@ fn carry_out(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
             .map_or("it was ended before the first run", String::as_str);
         return Err(format!("nothing was measured: {fault}"));
     }
-    let content = (experiment.describe)(&session);
+    let content = describe(&session);
     write_report(experiment, &session, &content, start.elapsed().as_secs_f64())
         .map_err(|error| format!("{}: {error}", plan.output.display()))?;
     // The brokers' data is not part of the report; of runs that failed altogether the logs stay.
     output.ground.done();
     drop(output);
-    let mut text = content.seen.join("\n");
-    text.push_str(&format!("\n{}\n", plan.output.join("report.html").display()));
-    say(&text);
+    tell(&content, plan);
     let is_good = session.record.runs.iter().all(|run| experiment.holds(&run.outcome));
     if !is_good {
         to_stderr(format_args!(

@@ -2,14 +2,18 @@
 
 mod feed;
 pub(crate) mod figures;
+mod filters;
 mod jit;
 mod penguins;
 mod ticker;
 mod treadmill;
 
+use crate::plan::Plan;
 use crate::report::Content;
 use crate::session::Session;
+use crate::stop::Stop;
 use crate::workload::Outcome;
+use serde_json::Value;
 use std::fmt;
 
 /// One of the experiments.
@@ -22,11 +26,28 @@ pub struct Experiment {
     pub asks: &'static str,
     /// Whether each message that is sent has to come to one consumer.
     pub(crate) is_checked: bool,
-    /// Measures.
-    pub(crate) measure: fn(&mut Session<'_>),
-    /// Says what was measured.
-    pub(crate) describe: fn(&Session<'_>) -> Content,
+    /// How it is measured.
+    pub(crate) work: Work,
 }
+
+/// How an experiment is measured.
+pub(crate) enum Work {
+    /// With brokers that take turns.
+    Brokers {
+        /// Measures.
+        measure: fn(&mut Session<'_>),
+        /// Says what was measured.
+        describe: fn(&Session<'_>) -> Content,
+    },
+    /// In this program alone: measures, and says what there is to say beside the figures.
+    Alone(Alone),
+}
+
+/// Measures without a broker.
+///
+/// # Errors
+/// A text for the user: nothing was measured, or what was measured is wrong.
+pub(crate) type Alone = fn(&Plan, &Stop) -> Result<(Content, Value), String>;
 
 impl Experiment {
     /// Whether a run went as it has to.
@@ -41,11 +62,12 @@ impl fmt::Debug for Experiment {
     }
 }
 
-/// All of them, in the order of the reports.
-pub const EXPERIMENTS: [Experiment; 5] = [
+/// All of them: those of the reports in their order, then our own.
+pub const EXPERIMENTS: [Experiment; 6] = [
     penguins::EXPERIMENT,
     treadmill::EXPERIMENT,
     ticker::EXPERIMENT,
     jit::EXPERIMENT,
     feed::EXPERIMENT,
+    filters::EXPERIMENT,
 ];

@@ -7,6 +7,7 @@
 //! the broker's process meanwhile. An *experiment* puts them together: rounds in which the brokers take turns, so
 //! that ratios are of neighbours in time. A *report* is a directory with a page, its figures and how they came about;
 //! [`plot`] draws. [`tune`] tries settings of `lepus` on the same ground. Nothing here knows a broker from inside: all of it goes by AMQP, `/proc` and the metrics page.
+//! One experiment has no broker: it asks the engine of content filters as a library.
 #![forbid(unsafe_code)]
 
 pub mod affinity;

@@ -2,7 +2,7 @@
 
 pub(crate) mod scheme;
 mod verdicts;
-pub(crate) mod workload;
+pub mod workload;
 
 use crate::confirm::ConfirmWindow;
 use crate::engine::{Outcome, Tally, interruptible, run_counted};

@@ -42,6 +42,7 @@ mod transaction;
 mod uri;
 
 use engine::Outcome;
+pub use filters::workload as filter_load;
 use job::Job;
 use lepus_console::nearest;
 pub use lepus_console::to_stderr;

@@ -1,7 +1,7 @@
 //! E5: one stream through a broker on one core and on more.
 
-use super::Experiment;
 use super::figures::{cost_table, lines, rate_bars, rate_sentence};
+use super::{Experiment, Work};
 use crate::plot::{Axis, LinePlot, Unit};
 use crate::record::Record;
 use crate::report::{Block, Content, plot};
@@ -16,8 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            of 2010 measured 790,000 messages a second with the server on one CPU, 530,000 on two, 270,000 on six. How does \
            throughput follow the broker's cores here, and did everything arrive?",
     is_checked: true,
-    measure,
-    describe,
+    work: Work::Brokers { measure, describe },
 };
 
 const LOAD: &str = "feed";

@@ -1,7 +1,7 @@
 //! E4: the load tester's view of one queue and of many.
 
-use super::Experiment;
 use super::figures::{cost_table, over_time, percentiles, rate_bars, rate_sentence};
+use super::{Experiment, Work};
 use crate::plot::{Axis, Unit};
 use crate::profile;
 use crate::record::Profiled;
@@ -18,8 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            interpreted (24,354 and 37,489 messages a second) and compiled (36,620 and 47,626). How many messages a second \
            pass, and how long do consumers and publishers wait, second by second?",
     is_checked: false,
-    measure,
-    describe,
+    work: Work::Brokers { measure, describe },
 };
 
 const SECONDS: f64 = 60.0;

@@ -1,7 +1,7 @@
 //! E1: many channels that each republish what they receive.
 
-use super::Experiment;
 use super::figures::{bars, cost_table, over_time, rate_bars, rate_sentence};
+use super::{Experiment, Work};
 use crate::plot::{Axis, Unit};
 use crate::record::{Record, cell};
 use crate::report::{Block, Content};
@@ -16,8 +16,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            as one of 12: each message crossed schedulers and NUMA nodes at nearly every step. How many messages a \
            second pass, what do they cost, and how many stay on one core from publish to deliver?",
     is_checked: false,
-    measure,
-    describe,
+    work: Work::Brokers { measure, describe },
 };
 
 const LOAD: &str = "loop";

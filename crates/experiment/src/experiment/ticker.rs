@@ -1,7 +1,7 @@
 //! E3, as far as it exists: latency by offered rate, with the log and without.
 
-use super::Experiment;
 use super::figures::{cost_table, lines};
+use super::{Experiment, Work};
 use crate::plot::{Axis, LinePlot, Unit, significant};
 use crate::record::Record;
 use crate::report::{Block, Content, plot};
@@ -18,8 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            waiting (no coordinated omission). At which rate does the slow tail rise, and what does the log cost? \
            (Content filters and the database of that report come later.)",
     is_checked: false,
-    measure,
-    describe,
+    work: Work::Brokers { measure, describe },
 };
 
 const SECONDS: f64 = 20.0;

@@ -1,7 +1,7 @@
 //! E2: queues that are filled and filled, and drained from the disk.
 
-use super::Experiment;
 use super::figures::{bars, cost_table, ratio_words};
+use super::{Experiment, Work};
 use crate::disk;
 use crate::plot::{Axis, LinePlot, Look, Series, Unit, significant};
 use crate::record::Record;
@@ -22,8 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
            2009 saw 2.0 to 2.5 GB written for each GB published, and 6 GB more while draining 3. How many bytes are \
            written and read, and does filling get slower as the backlog grows?",
     is_checked: false,
-    measure,
-    describe,
+    work: Work::Brokers { measure, describe },
 };
 
 const QUEUE: &str = "lepus-treadmill";

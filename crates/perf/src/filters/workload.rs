@@ -13,14 +13,16 @@ const RANGE: u32 = 1_000_000;
 
 /// What filters look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LookAt {
+pub enum LookAt {
+    /// Fields of the body, `b.sym`.
     Body,
+    /// Headers, `sym`.
     Headers,
 }
 
 /// How a filter is written down in the arguments of a binding or consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     /// An expression as the argument `x-filter`.
     Filter,
     /// The same as the argument `x-filter-jms-selector`.
@@ -31,7 +33,7 @@ pub(crate) enum Dialect {
 
 impl LookAt {
     /// Its name in options and figures.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             LookAt::Body => "body",
             LookAt::Headers => "headers",
@@ -41,7 +43,7 @@ impl LookAt {
 
 impl Dialect {
     /// Its name in figures.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Dialect::Filter => "x-filter",
             Dialect::JmsSelector => "x-filter-jms-selector",
@@ -52,10 +54,12 @@ impl Dialect {
 
 /// What to draw.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub struct Wanted {
+    /// Filters.
     pub count: u32,
     /// Share of the filters that ask for one symbol, 0 to 1.
     pub anchored: f64,
+    /// Symbols of messages and filters, at least 1.
     pub symbols: u32,
     /// Ranges in each filter: 0, 1 (price) or 2 (quantity as well).
     pub ranges: u8,
@@ -63,31 +67,38 @@ pub(crate) struct Wanted {
     pub matches: f64,
     /// Different messages; they are published in turn.
     pub messages: u32,
+    /// Decides filters and messages.
     pub seed: u64,
 }
 
 /// One filter. Of those bounds that are there, all must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub struct Filter {
+    /// The number of the symbol.
     pub symbol: Option<u32>,
     /// In hundredths: the price is above the first and below the second.
     pub price: Option<(i32, i32)>,
+    /// The quantity is below it.
     pub quantity_below: Option<u32>,
 }
 
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trade {
+pub struct Trade {
+    /// The number of its symbol.
     pub symbol: u32,
     /// In hundredths.
     pub price: u32,
+    /// How many.
     pub quantity: u32,
 }
 
 /// Filters with the messages that they are to tell apart.
 #[derive(Clone, Debug)]
-pub(crate) struct Workload {
+pub struct Workload {
+    /// The filters.
     pub filters: Vec<Filter>,
+    /// The messages.
     pub trades: Vec<Trade>,
     /// Filters that match each message, ascending.
     pub matching: Vec<Vec<u32>>,
@@ -95,7 +106,7 @@ pub(crate) struct Workload {
 
 impl Filter {
     /// Whether it matches `trade`.
-    pub(crate) fn matches(&self, trade: &Trade) -> bool {
+    pub fn matches(&self, trade: &Trade) -> bool {
         self.symbol.is_none_or(|symbol| symbol == trade.symbol)
             && self
                 .price
@@ -104,7 +115,7 @@ impl Filter {
     }
 
     /// The expression, which is the same in SQL filters and JMS selectors but for the names of the fields.
-    pub(crate) fn text(&self, look_at: LookAt) -> String {
+    pub fn text(&self, look_at: LookAt) -> String {
         let section = match look_at {
             LookAt::Body => "b.",
             LookAt::Headers => "",
@@ -124,7 +135,7 @@ impl Filter {
     }
 
     /// What a binding or consumer with this filter has as arguments.
-    pub(crate) fn arguments(&self, dialect: Dialect, look_at: LookAt) -> Table {
+    pub fn arguments(&self, dialect: Dialect, look_at: LookAt) -> Table {
         let symbol = || self.symbol.map(symbol_name).unwrap_or_default();
         match dialect {
             Dialect::Filter | Dialect::JmsSelector => {
@@ -140,7 +151,7 @@ impl Filter {
 impl Trade {
     /// A JSON object of `bytes` bytes, or `None` where the fields take more. It has fields that no filter asks for, before and
     /// behind the others, and is filled up by a text.
-    pub(crate) fn json(&self, number: u32, bytes: usize) -> Option<Vec<u8>> {
+    pub fn json(&self, number: u32, bytes: usize) -> Option<Vec<u8>> {
         let side = if self.quantity.is_multiple_of(2) { "buy" } else { "sell" };
         let head = format!(
             r#"{{"id":{number},"account":"A-{:04}","side":"{side}","sym":"{}","price":{},"qty":{},"venue":"XLON","note":""#,
@@ -155,7 +166,7 @@ impl Trade {
     }
 
     /// The fields as headers.
-    pub(crate) fn headers(&self) -> Table {
+    pub fn headers(&self) -> Table {
         Table::new()
             .with("sym", symbol_name(self.symbol).as_str())
             .with("price", f64::from(self.price) / 100.0)
@@ -163,13 +174,13 @@ impl Trade {
     }
 
     /// The price as it stands in a body.
-    pub(crate) fn price_text(&self) -> String {
+    pub fn price_text(&self) -> String {
         decimal(self.price as i32)
     }
 }
 
 /// A symbol as filters and messages write it.
-pub(crate) fn symbol_name(symbol: u32) -> String {
+pub fn symbol_name(symbol: u32) -> String {
     format!("S{symbol:04}")
 }
 
@@ -181,7 +192,7 @@ fn decimal(hundredths: i32) -> String {
 
 impl Workload {
     /// Draws what is wanted; the same seed draws the same.
-    pub(crate) fn draw(wanted: &Wanted) -> Workload {
+    pub fn draw(wanted: &Wanted) -> Workload {
         let mut rng = Rng::new(wanted.seed);
         let filters = filters(wanted, &mut rng);
         let trades: Vec<Trade> = (0..wanted.messages)
@@ -191,12 +202,12 @@ impl Workload {
                 quantity: rng.below(u64::from(RANGE)) as u32,
             })
             .collect();
-        let matching = matching(&filters, &trades, wanted.symbols);
+        let matching = matching(&filters, &trades, wanted.symbols.max(1));
         Workload { filters, trades, matching }
     }
 
     /// How many filters match a message, on average.
-    pub(crate) fn matches_mean(&self) -> f64 {
+    pub fn matches_mean(&self) -> f64 {
         let matches: usize = self.matching.iter().map(Vec::len).sum();
         matches as f64 / self.trades.len().max(1) as f64
     }
