@@ -18,6 +18,7 @@ use crate::uri::Uri;
 use lepus_amqp::client::ClientEvent;
 use lepus_amqp::{Method, PropertiesRef};
 use scheme::{END, Place, Scheme};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use verdicts::{Found, Verdicts};
@@ -52,7 +53,8 @@ pub(crate) struct FiltersPlan {
 #[derive(Debug)]
 struct Ends {
     set: Opening,
-    removed: Opening,
+    /// `None` where that was interrupted.
+    removed: Option<Opening>,
 }
 
 /// Carries `plan` out and prints its figures; `load` is what measures the speed.
@@ -103,7 +105,10 @@ fn measure_all(
     }
     tell(plan, &set, "set");
     if plan.sample > 0 {
-        let found = check(plan, &mut peers)?;
+        let found = check(plan, &mut peers, interrupted)?;
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(Outcome::Interrupted);
+        }
         tell_check(plan, &found);
         if let Some(first) = &found.first {
             to_stderr(format_args!(
@@ -115,12 +120,12 @@ fn measure_all(
     // Consumers of the load take the place of those of the check.
     let removed = match scheme.place {
         Place::Binding => None,
-        Place::Consumer => Some(remove(plan, &mut peers, interrupted)?),
+        Place::Consumer => remove(plan, &mut peers, interrupted)?,
     };
     let (outcome, tally) = run_counted(load)?;
-    let removed = match removed {
-        Some(removed) => removed,
-        None => remove(plan, &mut peers, interrupted)?,
+    let removed = match scheme.place {
+        Place::Binding => remove(plan, &mut peers, interrupted)?,
+        Place::Consumer => removed,
     };
     tell_all(plan, &tally, &Ends { set, removed });
     for peer in peers {
@@ -149,32 +154,42 @@ fn each_filter(
     step: &dyn Fn(u32) -> Step,
     interrupted: &AtomicBool,
 ) -> Result<(), String> {
-    let (count, peers_count) = (plan.scheme.count(), peers.len() as u32);
-    let mut progress = Progress::new(kind, u64::from(count));
     let used = match plan.scheme.place {
         Place::Binding => 1,
-        Place::Consumer => peers_count,
+        Place::Consumer => peers.len(),
     };
-    let mut begun = 0;
-    while begun < count && !interrupted.load(Ordering::Relaxed) {
-        let end = count.min(begun.saturating_add(BATCH));
-        for peer in 0..used {
-            let mine = (begun..end).filter(|number| number % used == peer);
+    each(&mut peers[..used], 0..plan.scheme.count(), kind, step, interrupted)
+}
+
+/// Takes the step of each number, in batches, at the connections in turn.
+fn each(
+    peers: &mut [Peer],
+    numbers: Range<u32>,
+    kind: &'static str,
+    step: &dyn Fn(u32) -> Step,
+    interrupted: &AtomicBool,
+) -> Result<(), String> {
+    let mut progress = Progress::new(kind, numbers.len() as u64);
+    let (mut begun, count) = (numbers.start, peers.len());
+    while begun < numbers.end && !interrupted.load(Ordering::Relaxed) {
+        let end = numbers.end.min(begun.saturating_add(BATCH));
+        for (at, peer) in peers.iter_mut().enumerate() {
+            let mine = (begun..end).filter(|number| *number as usize % count == at);
             let steps: Vec<Step> = mine.map(step).collect();
-            peers[peer as usize].carry_out(&steps)?;
+            peer.carry_out(&steps)?;
         }
         begun = end;
-        progress.tell(u64::from(begun));
+        progress.tell(u64::from(begun - numbers.start));
     }
     Ok(())
 }
 
-/// Takes all filters away and tells how fast that went.
+/// Takes all filters away; how fast that went, unless it was interrupted.
 fn remove(
     plan: &FiltersPlan,
     peers: &mut [Peer],
     interrupted: &AtomicBool,
-) -> Result<Opening, String> {
+) -> Result<Option<Opening>, String> {
     let scheme = &plan.scheme;
     let removed = measure(plan.pid, "filters", u64::from(scheme.count()), || {
         each_filter(
@@ -189,25 +204,26 @@ fn remove(
         )
     })?;
     if scheme.place == Place::Consumer {
-        for consumer in scheme.count()..scheme.consumers() {
-            let peer = consumer as usize % peers.len();
-            peers[peer].carry_out(&[scheme.cancel(1, consumer)])?;
-        }
+        let last = scheme.count()..scheme.consumers();
+        each(peers, last, "consumers", &|number| scheme.cancel(1, number), interrupted)?;
     }
-    Ok(removed)
+    Ok((!interrupted.load(Ordering::Relaxed)).then_some(removed))
 }
 
 /// Publishes the sample and holds what comes against what should.
-fn check(plan: &FiltersPlan, peers: &mut [Peer]) -> Result<Found, String> {
+fn check(
+    plan: &FiltersPlan,
+    peers: &mut [Peer],
+    interrupted: &AtomicBool,
+) -> Result<Found, String> {
     let scheme = &plan.scheme;
     let first = match scheme.place {
         Place::Binding => 0,
         Place::Consumer => scheme.count(),
     };
-    for consumer in first..scheme.consumers() {
-        let peer = consumer as usize % peers.len();
-        peers[peer].carry_out(&[scheme.consume(1, consumer)])?;
-    }
+    let consumers = first..scheme.consumers();
+    let consume = |number| scheme.consume(1, number);
+    each(peers, consumers.clone(), "consumers", &consume, interrupted)?;
     peers[0].carry_out(&[Step::open(2), select_confirms(2)])?;
     let mut check = Checking {
         verdicts: Verdicts::new(scheme, plan.sample),
@@ -247,10 +263,8 @@ fn check(plan: &FiltersPlan, peers: &mut [Peer]) -> Result<Found, String> {
         return Err(format!("the broker refused {} messages of the check", check.refused));
     }
     if scheme.place == Place::Binding {
-        for consumer in 0..scheme.consumers() {
-            let peer = consumer as usize % peers.len();
-            peers[peer].carry_out(&[scheme.cancel(1, consumer)])?;
-        }
+        let cancel = |number| scheme.cancel(1, number);
+        each(peers, consumers, "consumers", &cancel, interrupted)?;
     }
     Ok(check.verdicts.finish())
 }
@@ -398,7 +412,9 @@ fn tell_all(plan: &FiltersPlan, tally: &Tally, ends: &Ends) {
                 ));
             }
             print(&text);
-            print(&ends.removed.text(id, "removed"));
+            if let Some(removed) = &ends.removed {
+                print(&removed.text(id, "removed"));
+            }
         }
         Format::JsonLines => {
             let mut json = Json::default();
@@ -414,7 +430,10 @@ fn tell_all(plan: &FiltersPlan, tally: &Tally, ends: &Ends) {
             json.number("queues", u64::from(scheme.queues));
             json.number("body_bytes", scheme.body_bytes as u64);
             json.float("set_per_s", ends.set.per_second());
-            json.float("removed_per_s", ends.removed.per_second());
+            match &ends.removed {
+                Some(removed) => json.float("removed_per_s", removed.per_second()),
+                None => json.raw("removed_per_s", "null"),
+            }
             json.float("matches_per_message", matches);
             json.float("deliveries_per_message", foreseen);
             json.float("delivered_per_published", delivered);

@@ -112,7 +112,7 @@ impl Progress {
     pub(crate) fn tell(&mut self, done: u64) {
         if self.told.elapsed() >= PROGRESS_INTERVAL {
             self.told = Instant::now();
-            to_stderr(format_args!("{done} of {} {} are open", self.all, self.kind));
+            to_stderr(format_args!("{done} of {} {} are done", self.all, self.kind));
         }
     }
 }

@@ -218,15 +218,20 @@ fn filters(wanted: &Wanted, rng: &mut Rng) -> Vec<Filter> {
     // Each filter has the same part in the matches of a message; an anchored one has them among its symbol's only.
     let share = wanted.matches / f64::from(wanted.count.max(1));
     let of_range = |chance: f64| (chance * f64::from(RANGE)).round() as u32;
+    let mut symbols: Vec<u32> = (0..wanted.symbols.max(1)).collect();
     let filter = |number: u32| {
         let before = anchored_before(number);
         let is_anchored = anchored_before(number + 1) > before;
         let chance = if is_anchored { share * f64::from(wanted.symbols) } else { share };
-        let mut filter = Filter {
-            // In turn, so that each symbol has as many.
-            symbol: is_anchored.then(|| before % wanted.symbols.max(1)),
-            ..Filter::default()
-        };
+        let mut filter = Filter::default();
+        if is_anchored {
+            // Each symbol once before one comes again, so that all have as many; in another order each time, so that those of
+            // one symbol do not come to the same few queues.
+            let at = before as usize % symbols.len();
+            let other = at as u64 + rng.below((symbols.len() - at) as u64);
+            symbols.swap(at, other as usize);
+            filter.symbol = Some(symbols[at]);
+        }
         if wanted.ranges == 0 {
             return filter;
         }
@@ -336,7 +341,7 @@ mod tests {
         let wanted = Wanted { count: 10, anchored: 1.0, ..wanted() };
         let workload = Workload::draw(&wanted);
         let all = Filter {
-            symbol: Some(0),
+            symbol: workload.filters[0].symbol,
             price: Some((-1, 1_000_000)),
             quantity_below: Some(1_000_000),
         };

@@ -479,6 +479,15 @@ mod tests {
     }
 
     #[test]
+    fn filters_of_one_symbol_are_of_many_queues() {
+        let (plan, load) = planned("--count 1000 --matches 5").unwrap();
+        let copies = &load.copies.unwrap()[0];
+        let deliveries = copies.iter().sum::<u64>() as f64 / copies.len() as f64;
+        // Of 100 queues five chosen by chance are nearly always five different ones.
+        assert!(deliveries > 0.9 * plan.scheme.workload.matches_mean(), "{deliveries}");
+    }
+
+    #[test]
     fn peers_are_asked_by_headers() {
         let (plan, _) = planned("--count 50 --argument x-filter-jms-selector").unwrap();
         assert_eq!((plan.scheme.kind.as_str(), plan.scheme.look_at), ("fanout", LookAt::Headers));
