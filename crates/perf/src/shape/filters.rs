@@ -1,6 +1,6 @@
 //! Many filters, and messages of which each matches few of them.
 
-use super::{CONNECTION, Shape, count, id, run_options, tuning, uris};
+use super::{PLACE, Shape, count, id, run_options, tuning, uris};
 use crate::body::Layout;
 use crate::consumer::ConsumerSpec;
 use crate::filters::FiltersPlan;
@@ -46,7 +46,7 @@ A broker of lepus needs limits.exchange_filters_max of at least --count. Other b
   lepus perf filters --count 1000 --headers-exchange -h amqp://localhost:5674
   lepus perf filters --count 1000 --ranges 0 --look-at headers      the same question, as filters
   lepus perf filters --at consumer --count 60 --queues 1",
-    groups: &[CONNECTION, FILTERS, LOAD, OUTPUT],
+    groups: &[PLACE, FILTERS, LOAD, OUTPUT],
     foreign: &[],
     plan,
 };
