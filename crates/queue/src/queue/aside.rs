@@ -413,6 +413,7 @@ impl Aside {
     }
 
     /// Allocated bytes, this value included, about.
+    #[cold]
     pub(super) fn memory_bytes(&self) -> usize {
         let courses = self.courses.iter().flatten().map(|course| {
             size_of::<Course>() + course.wanted.len() * WANTED_BYTES + course.cursors.len() * 16

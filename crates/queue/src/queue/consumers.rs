@@ -106,6 +106,15 @@ struct Filtered {
     turns: u64,
 }
 
+impl Filtered {
+    /// Allocated bytes, this value included.
+    #[cold]
+    fn memory_bytes(&self) -> usize {
+        let rings = self.rings.iter().map(|rings| size_of::<Rings>() + rings.memory_bytes());
+        size_of::<Filtered>() + rings.sum::<usize>() + self.selectors.memory_bytes()
+    }
+}
+
 /// A consumer that came.
 #[derive(Debug)]
 pub(super) struct Joined {
@@ -241,11 +250,20 @@ impl Consumers {
         joined
     }
 
+    #[inline(always)]
     fn rings_of(&mut self, selector: Number) -> &mut Rings {
-        match (&mut self.filtered, selector) {
-            (Some(filtered), 1..) => &mut filtered.rings[usize::from(selector) - 1],
-            _ => &mut self.rings,
+        match selector {
+            EVERYTHING => &mut self.rings,
+            _ => self.filtered_rings(selector),
         }
+    }
+
+    #[cold]
+    fn filtered_rings(&mut self, selector: Number) -> &mut Rings {
+        let Some(filtered) = &mut self.filtered else {
+            invariant!("where somebody has a selector there are filters")
+        };
+        &mut filtered.rings[usize::from(selector) - 1]
     }
 
     /// Whether messages are given to consumers by their selectors.
@@ -305,7 +323,7 @@ impl Consumers {
     }
 
     /// It waits for its turn behind the others of all selectors.
-    #[inline]
+    #[cold]
     fn note_turn(&mut self, slot: u32) {
         if let Some(filtered) = &mut self.filtered {
             filtered.turns += 1;
@@ -395,6 +413,7 @@ impl Consumers {
     }
 
     /// It took a message: it goes behind the others, or out of the ring without more credit.
+    #[inline]
     pub(super) fn delivered(&mut self, slot: u32) {
         let Some(member) = self.members.get_mut(slot as usize) else {
             invariant!("a consumer that was chosen is there")
@@ -405,13 +424,13 @@ impl Consumers {
         if !member.is_in_ring {
             return;
         }
-        self.note_turn(slot);
-        let member = &self.members[slot as usize];
         if !member.consumer.has_credit() {
             self.leave_ring(slot);
         } else if member.next != NONE {
             self.leave_ring(slot);
             self.enter_ring(slot);
+        } else if self.has_filters() {
+            self.note_turn(slot);
         }
     }
 
@@ -492,11 +511,7 @@ impl Consumers {
 
     /// Allocated bytes, this value included.
     pub(super) fn memory_bytes(&self) -> usize {
-        let filtered = self.filtered.as_ref().map_or(0, |filtered| {
-            let rings =
-                filtered.rings.iter().map(|rings| size_of::<Rings>() + rings.memory_bytes());
-            size_of::<Filtered>() + rings.sum::<usize>() + filtered.selectors.memory_bytes()
-        });
+        let filtered = self.filtered.as_ref().map_or(0, |filtered| filtered.memory_bytes());
         size_of::<Consumers>() + slab_bytes(&self.members) + self.rings.memory_bytes() + filtered
     }
 
@@ -531,7 +546,9 @@ impl Consumers {
         member.previous = last;
         member.next = NONE;
         member.is_in_ring = true;
-        self.note_turn(slot);
+        if self.has_filters() {
+            self.note_turn(slot);
+        }
     }
 
     fn leave_ring(&mut self, slot: u32) {

@@ -16,6 +16,7 @@ const STEPS_PER_MESSAGE: u64 = 128;
 
 impl Delivering<'_> {
     /// Lets the selector whose turn it is do one thing. False where the queue has to wait for something to be read.
+    #[inline(never)]
     pub(super) fn step(mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
         let Some(selectors) = self.consumers.selectors() else {
             invariant!("a queue with filters has selectors")
