@@ -211,7 +211,10 @@ impl Definitions {
         let mut is_logged = false;
         let mut effort = 1;
         let decision = match (directory.check(&request), &mut self.log) {
-            (Err(refusal), _) => Decision::Answer(Err(refusal)),
+            (Err(refusal), _) => {
+                effort = directory.refusal_effort(&request);
+                Decision::Answer(Err(refusal))
+            }
             (Ok(Checked::Already(id)), _) => Decision::Answer(Ok(id)),
             (Ok(Checked::Change(change)), None) => {
                 effort = directory.effort(&change);

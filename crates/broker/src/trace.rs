@@ -351,6 +351,7 @@ mod tests {
             destination: Destination::Exchange("amq.fanout".into()),
             routing_key: "#".into(),
             arguments: TableBytes::default(),
+            filter: Default::default(),
         })
     }
 

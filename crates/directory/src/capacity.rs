@@ -4,7 +4,7 @@ use crate::accounts::Accounts;
 use crate::change::Change;
 use crate::parameters::Parameters;
 use crate::policies::Policies;
-use crate::router::is_filtered;
+use crate::router::{FilterLimits, is_filtered};
 use crate::size::{arguments_of, kind_of};
 use crate::topology::Topology;
 use alloc::format;
@@ -36,6 +36,10 @@ pub struct Capacity {
     pub exchange_filters_max: u64,
     /// Bindings of one virtual host that have a filter.
     pub vhost_filters_max: u64,
+    /// Bytes that the filters of one exchange's bindings take on a shard, about.
+    pub exchange_filter_bytes_max: usize,
+    /// Distinct fields that the filters of one exchange's bindings name.
+    pub exchange_filter_fields_max: usize,
     /// Policies and operator policies.
     pub policies_max: u64,
     /// Policies and operator policies of one virtual host.
@@ -57,6 +61,8 @@ impl Default for Capacity {
             vhost_arguments_bytes_max: 256 << 20,
             exchange_filters_max: 10_000,
             vhost_filters_max: 100_000,
+            exchange_filter_bytes_max: 32 << 20,
+            exchange_filter_fields_max: 1_000,
             policies_max: 10_000,
             vhost_policies_max: 1_000,
             parameters_max: 10_000,
@@ -192,6 +198,15 @@ impl Budget {
                 return refuse(format!(
                     "cannot {what}: {limit} bindings in vhost '{vhost}' have a filter"
                 ));
+            }
+        }
+        if let Change::Bound(binding) = change {
+            let limits = FilterLimits {
+                fields_max: self.capacity.exchange_filter_fields_max,
+                bytes_max: self.capacity.exchange_filter_bytes_max,
+            };
+            if let Err(full) = topology.check_filter(binding, limits) {
+                return refuse(format!("cannot {what}: its filters would have {full}"));
             }
         }
         let limit = self.capacity.vhost_arguments_bytes_max;

@@ -4,6 +4,7 @@ use crate::binding::Destination;
 use crate::exchange::ExchangeInfo;
 use crate::policy::{Policy, PolicyScope};
 use crate::queue_info::QueueInfo;
+use crate::router::Prepared;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
@@ -147,6 +148,8 @@ pub struct BindingChange {
     pub routing_key: Box<str>,
     /// The arguments, sorted by name.
     pub arguments: TableBytes,
+    /// The filter in the arguments, where it was read already.
+    pub filter: Prepared,
 }
 
 /// What followed from a change, beyond the directory itself.

@@ -13,6 +13,7 @@ use crate::binding::Destination;
 use crate::change::{BindingChange, Change};
 use crate::exchange::{ExchangeInfo, Wanted};
 use crate::queue_info::{Declared, QueueInfo};
+use crate::router::Prepared;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
@@ -398,7 +399,8 @@ fn binding(reader: &mut Reader<'_>) -> Result<BindingChange, DecodeError> {
         return Err(DecodeError::Field("order of arguments"));
     }
     let arguments = arguments.to_bytes();
-    Ok(BindingChange { vhost, source, destination, routing_key, arguments })
+    let filter = Prepared::default();
+    Ok(BindingChange { vhost, source, destination, routing_key, arguments, filter })
 }
 
 fn password(reader: &mut Reader<'_>) -> Result<PasswordHash, DecodeError> {

@@ -13,8 +13,8 @@ mod outlet;
 mod shares;
 mod topic;
 
-pub(crate) use filters::is_filtered;
-pub use filters::{FILTER, FORMAT, SELECTOR, consumer_filter};
+pub use filters::{FILTER, FORMAT, Prepared, SELECTOR, consumer_filter};
+pub(crate) use filters::{FilterLimits, is_filtered, request_effort};
 pub(crate) use headers::check_arguments as check_headers_arguments;
 pub(crate) use outlet::Outlet;
 
@@ -104,6 +104,7 @@ impl Routes {
         self.varies = false;
         self.steps = 0;
         self.start = None;
+        self.filters.begin();
     }
 
     /// Forgets the routes, with the memory of very many.
@@ -124,6 +125,13 @@ impl Routes {
     #[must_use]
     pub fn are_too_far(&self) -> bool {
         self.steps > self.steps_max
+    }
+
+    /// How many exchanges since [`Routes::clear`] had filters that took more than their share of the steps, so that none
+    /// of these matched.
+    #[must_use]
+    pub fn filters_given_up(&self) -> u32 {
+        self.filters.given_up()
     }
 
     /// The steps that a message may take.
@@ -438,16 +446,19 @@ impl Router {
 ///
 /// # Errors
 /// 406 for what the type cannot use.
+///
+/// Returns the filter in the arguments.
 pub(crate) fn check_binding(
     kind: ExchangeKind,
     routing_key: &str,
     arguments: TableRef<'_>,
-) -> Result<(), Refusal> {
-    filters::check(kind, arguments)?;
+) -> Result<Prepared, Refusal> {
+    let filter = filters::check(kind, arguments)?;
     match kind {
-        ExchangeKind::Headers => check_headers_arguments(arguments),
-        ExchangeKind::ConsistentHash => hash::check_weight(routing_key),
-        ExchangeKind::LocalRandom => hash::check_empty_key(routing_key),
-        _ => Ok(()),
+        ExchangeKind::Headers => check_headers_arguments(arguments)?,
+        ExchangeKind::ConsistentHash => hash::check_weight(routing_key)?,
+        ExchangeKind::LocalRandom => hash::check_empty_key(routing_key)?,
+        _ => {}
     }
+    Ok(filter)
 }

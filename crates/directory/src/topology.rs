@@ -12,7 +12,7 @@ use crate::binding::{Bindings, Chain, Destination, Target};
 use crate::change::{Applied, BindingChange, Change};
 use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
-use crate::router::{Route, is_filtered};
+use crate::router::{FilterLimits, Route, is_filtered};
 use crate::size::{Kind, Size, arguments_of, kind_of};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -23,6 +23,7 @@ use core::hash::{BuildHasher, Hasher};
 use exchanges::{ExchangeSlot, Exchanges};
 use lepus_amqp::table::TableBytes;
 use lepus_base::{HashState, QueueId, VhostId};
+use lepus_filter::SetFull;
 use lepus_queue::QueueSettings;
 pub use listing::{BindingInfo, DestinationRef};
 use queues::{QueueSlot, Queues};
@@ -31,6 +32,8 @@ pub use routing::too_far;
 
 /// Bytes of an entry in a table of names, with the room that a table keeps, about.
 const ENTRY_BYTES: usize = 8;
+/// As how many bindings one with a filter counts when it goes.
+const FILTER_REMOVAL: usize = 16;
 /// Bytes that an allocation takes beside what was asked for, about.
 const ALLOCATION_BYTES: usize = 16;
 
@@ -340,7 +343,8 @@ impl Topology {
         let exchange = self.exchanges.at_mut(source);
         bindings.link(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings += 1;
-        self.exchanges.bind(source, bindings, place, &change.destination);
+        let grown = self.exchanges.bind(source, bindings, place, change);
+        self.size.change(grown.before, grown.after);
         let head = match target.split() {
             Ok(queue) => &mut self.queues.at_mut(queue).as_target,
             Err(exchange) => &mut self.exchanges.at_mut(exchange).as_target,
@@ -394,9 +398,31 @@ impl Topology {
         (count, self.size.holding(vhost, Kind::Filter))
     }
 
+    /// Whether there is room for the filter of a binding that is to come.
+    ///
+    /// # Errors
+    /// What there would be too much of.
+    pub(crate) fn check_filter(
+        &self,
+        change: &BindingChange,
+        limits: FilterLimits,
+    ) -> Result<(), SetFull> {
+        match self.exchanges.place(change.vhost, &change.source) {
+            Some(place) => self.exchanges.at(place).outlet.check_filter(&change.filter, limits),
+            None => Ok(()),
+        }
+    }
+
+    /// As how many bindings one counts that goes: a filter is taken apart.
+    fn removal(&self, binding: u32) -> usize {
+        let is_filtered = is_filtered(self.bindings.get(binding).arguments());
+        if is_filtered { FILTER_REMOVAL } else { 1 }
+    }
+
     /// What is known of filters may be tidied up, see [`Exchanges::tidy`].
     pub(crate) fn tidy_filters(&mut self, steps: usize) {
-        self.exchanges.tidy(steps);
+        let grown = self.exchanges.tidy(steps);
+        self.size.change(grown.before, grown.after);
     }
 
     /// Whether there is something to tidy up.

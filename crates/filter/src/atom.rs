@@ -9,6 +9,7 @@ use crate::path::Path;
 use crate::tree::{Comparison, Expr, Literal, Test};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 /// Parts of a top-level `OR` that are branches of their own; more of them are one.
 const BRANCHES_MAX: usize = 8;
@@ -146,13 +147,9 @@ fn tested<'e>(path: &'e Path, test: &'e Test) -> Option<Kind<'e>> {
             if keys.is_empty() {
                 return None;
             }
-            let mut distinct: Vec<Key> = Vec::with_capacity(keys.len());
-            for key in keys {
-                if !distinct.contains(&key) {
-                    distinct.push(key);
-                }
-            }
-            Some(Kind::Equal(path, distinct))
+            keys.sort_unstable_by(Key::order);
+            keys.dedup();
+            Some(Kind::Equal(path, keys))
         }
         Test::Like { pattern, escape, folded: false, negated: false } => {
             let prefix: Box<[u8]> = LikePattern::new(pattern, *escape, false).ok()?.prefix().into();
@@ -183,6 +180,18 @@ fn constant(literal: &Literal) -> Option<Constant> {
 }
 
 impl Key {
+    /// Any order in which equal ones lie side by side.
+    fn order(&self, other: &Key) -> Ordering {
+        match (self, other) {
+            (Key::Bool(one), Key::Bool(two)) => one.cmp(two),
+            // Literals are never NaN.
+            (Key::Number(one), Key::Number(two)) => one.compare(*two).unwrap_or(Ordering::Equal),
+            (Key::Text(one), Key::Text(two)) => one.cmp(two),
+            (Key::Bool(_), _) | (_, Key::Text(_)) => Ordering::Less,
+            (Key::Text(_), _) | (_, Key::Bool(_)) => Ordering::Greater,
+        }
+    }
+
     /// The range that has this value alone; `None` for booleans, which have no order.
     pub(crate) fn constant(&self) -> Option<Constant> {
         match self {

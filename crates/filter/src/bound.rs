@@ -3,6 +3,7 @@
 use crate::atom::{Constant, Limit};
 use crate::number::Number;
 use crate::paths::Slot;
+use crate::steps;
 use crate::value::{Sources, Value};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -31,6 +32,26 @@ impl Bound {
     pub(crate) fn side(&self) -> Side {
         let is_text = matches!(self.constant, Constant::Text(_));
         Side { slot: self.slot, is_text, is_lower: self.limit.is_lower() }
+    }
+
+    /// Bytes of its text.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match &self.constant {
+            Constant::Text(text) => text.len(),
+            Constant::Number(_) => 0,
+        }
+    }
+
+    /// What comparing a value with it takes beside the step of its branch.
+    #[inline]
+    pub(crate) fn steps(&self, value: Value) -> u64 {
+        match (&self.constant, value) {
+            (Constant::Number(_), Value::Untyped(span)) => steps::of_number(span.length as usize),
+            (Constant::Text(constant), Value::Text(span) | Value::Untyped(span)) => {
+                steps::of_bytes(constant.len().min(span.length as usize))
+            }
+            _ => 0,
+        }
     }
 
     /// Whether a value is on the right side: FALSE for values of unlike types and for null.
@@ -178,6 +199,20 @@ impl Constants {
             Ok(index) => 2 * index as u32 + 1,
             Err(index) => 2 * index as u32,
         })
+    }
+
+    /// What finding the rank of a value takes, in steps.
+    pub(crate) fn steps(&self, value: Value) -> u64 {
+        match (self, value) {
+            (Constants::Numbers(_), Value::Untyped(span)) => {
+                1 + steps::of_number(span.length as usize)
+            }
+            (Constants::Texts(bytes, ends), Value::Text(span) | Value::Untyped(span)) => {
+                let each = steps::of_bytes(bytes.len().min(span.length as usize));
+                1 + each * u64::from(1 + ends.len().max(1).ilog2())
+            }
+            _ => 1,
+        }
     }
 
     /// Bytes that they take.

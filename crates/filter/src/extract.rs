@@ -6,6 +6,7 @@ use crate::json::{self, Scan};
 use crate::message::{BodyKind, Message};
 use crate::number::Number;
 use crate::path::{Field, Path, Step};
+use crate::steps::{self, Steps};
 use crate::trie::Trie;
 use crate::value::{Source, Span, Value};
 use alloc::vec::Vec;
@@ -30,21 +31,27 @@ pub(crate) struct Extracted {
     /// How the body is read; opaque for one that is malformed, and where none of it is wanted.
     pub(crate) kind: Option<BodyKind>,
     scan: Scan,
-    met: Vec<bool>,
+    met: headers::Met,
 }
 
 impl Extraction {
-    /// What reads these paths, each into its slot. None is there twice.
-    pub(crate) fn new<'p>(paths: impl IntoIterator<Item = (&'p Path, u32)>) -> Extraction {
-        let (mut body, mut headers, mut fields) = (Vec::new(), Vec::new(), Vec::new());
-        for (path, slot) in paths {
-            match path {
-                Path::Body(steps) => body.push((steps.as_slice(), slot)),
-                Path::Header(steps) => headers.push((steps.as_slice(), slot)),
-                Path::Field(field) => fields.push((*field, slot)),
-            }
+    /// Has a field read into a slot; it is not read yet. As much work as it has steps.
+    pub(crate) fn insert(&mut self, path: &Path, slot: u32) {
+        match path {
+            Path::Body(steps) => self.body.insert(steps, slot),
+            Path::Header(steps) => self.headers.insert(steps, slot),
+            Path::Field(field) => self.fields.push((*field, slot)),
         }
-        Extraction { body: Trie::new(body), headers: Trie::new(headers), fields }
+    }
+
+    /// The opposite.
+    pub(crate) fn remove(&mut self, path: &Path, slot: u32) {
+        match path {
+            Path::Body(steps) => self.body.remove(steps),
+            Path::Header(steps) => self.headers.remove(steps),
+            // There are few of them.
+            Path::Field(_) => self.fields.retain(|(_, known)| *known != slot),
+        }
     }
 
     /// Whether a field of the body is wanted.
@@ -52,17 +59,35 @@ impl Extraction {
         !self.body.is_empty()
     }
 
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.bytes()
+            + self.headers.bytes()
+            + self.fields.capacity() * size_of::<(Field, u32)>()
+    }
+
+    /// Places that were looked at to change it.
+    #[cfg(test)]
+    pub(crate) fn touched(&self) -> usize {
+        self.body.touched() + self.headers.touched()
+    }
+
     /// Reads a message whose body is looked into up to so many bytes. Returns whether the body was to be read and is
-    /// malformed.
+    /// malformed. What it holds means nothing where `steps` has run out.
     pub(crate) fn extract(
         &self,
         message: &Message<'_>,
         slots: usize,
         body_bytes_max: usize,
         into: &mut Extracted,
+        steps: &mut Steps,
     ) -> bool {
         into.made.clear();
         into.slots.clear();
+        into.kind = None;
+        if !steps.spend((slots / SLOTS_PER_STEP) as u64) {
+            return false;
+        }
         into.slots.resize(slots, Value::Missing);
         for (field, slot) in &self.fields {
             into.slots[*slot as usize] = field_value(*field, message);
@@ -70,32 +95,30 @@ impl Extraction {
         if !self.headers.is_empty()
             && let Some(table) = message.properties.headers()
         {
-            headers::scan(
-                message.properties.0,
-                table,
-                &self.headers,
-                &mut into.slots,
-                &mut into.met,
-            );
+            if !steps.spend(steps::of_headers(table.bytes().len())) {
+                return false;
+            }
+            let Extracted { slots, met, .. } = into;
+            headers::scan(message.properties.0, table, &self.headers, slots, met);
         }
-        into.kind = None;
         if self.body.is_empty() {
             return false;
         }
-        let kind = message.body_kind(body_bytes_max);
+        let (body, kind) = (message.body, message.body_kind(body_bytes_max));
         into.kind = Some(kind);
         match kind {
             BodyKind::Json => {
                 let Extracted { slots, made, scan, .. } = into;
-                if json::scan(message.body, &self.body, slots, made, scan).is_err() {
+                if json::scan(body, &self.body, slots, made, scan, steps).is_err() {
                     into.kind = Some(BodyKind::Opaque);
                     self.forget_body(&mut into.slots);
-                    return true;
+                    return !steps.has_run_out();
                 }
             }
-            BodyKind::Fix => fix::scan(message.body, fix::SOH, &self.body, &mut into.slots),
-            BodyKind::Nvfix => {
-                fix::scan(message.body, fix::separator(message.body), &self.body, &mut into.slots);
+            BodyKind::Fix | BodyKind::Nvfix => {
+                if steps.spend(steps::of_fields(body.len())) {
+                    fix::scan(body, kind.separator(body), &self.body, &mut into.slots);
+                }
             }
             BodyKind::Opaque => {}
         }
@@ -109,8 +132,11 @@ impl Extraction {
     }
 }
 
+/// Slots that are made ready in one step.
+const SLOTS_PER_STEP: usize = 64;
+
 /// Appends the elements that a quantifier looks at: `list` is the slot of the array. Returns whether there is an array
-/// to look at, and the bytes that were looked at.
+/// to look at; where `steps` has run out, this means nothing.
 pub(crate) fn elements(
     message: &Message<'_>,
     list_path: &Path,
@@ -118,41 +144,58 @@ pub(crate) fn elements(
     list: Value,
     extracted: &mut Extracted,
     out: &mut Vec<Value>,
-) -> (bool, usize) {
-    if let (Path::Body(steps), Some(kind @ (BodyKind::Fix | BodyKind::Nvfix))) =
+    steps: &mut Steps,
+) -> bool {
+    if let (Path::Body(names), Some(kind @ (BodyKind::Fix | BodyKind::Nvfix))) =
         (list_path, extracted.kind)
     {
-        let ([Step::Name(tag)], []) = (&steps[..], element) else { return (false, 0) };
-        let separator = if kind == BodyKind::Fix { fix::SOH } else { fix::separator(message.body) };
+        let ([Step::Name(tag)], []) = (&names[..], element) else { return false };
+        if !steps.spend(steps::of_fields(message.body.len())) {
+            return false;
+        }
         let before = out.len();
-        fix::all(message.body, separator, tag.as_bytes(), out);
-        return (out.len() > before, message.body.len());
+        fix::all(message.body, kind.separator(message.body), tag.as_bytes(), out);
+        return out.len() > before;
     }
     match list {
-        Value::Missing | Value::Null => return (false, 0),
+        Value::Missing | Value::Null => return false,
         Value::Array(span) | Value::Object(span) if span.source == Source::Body => {
-            let looked_at = json::elements(message.body, span, element, &mut extracted.made, out);
-            return (true, looked_at);
+            // Each step goes through what it finds, and to its end again.
+            let passes = 2 + 2 * element.len();
+            if steps.spend(steps::of_walk(span.length as usize, passes)) {
+                json::elements(message.body, span, element, &mut extracted.made, out, steps);
+            }
+            return true;
         }
         Value::Array(span) | Value::Object(span) => {
-            headers::elements(message.properties.0, list, element, out);
-            return (true, span.length as usize);
+            let passes = 1 + element.len() as u64;
+            if steps.spend(steps::of_headers(span.length as usize) * passes) {
+                headers::elements(message.properties.0, list, element, out);
+            }
+            return true;
         }
         _ => {}
     }
     // It is its only element, and has no parts.
     let has_parts = element.iter().any(|step| *step != Step::Every);
     out.push(if has_parts { Value::Missing } else { list });
-    (true, 0)
+    true
 }
 
-/// Elements of an array or members of an object; `None` for anything else.
-pub(crate) fn size(message: &Message<'_>, value: Value) -> Option<usize> {
+/// Elements of an array or members of an object; `None` for anything else, and where `steps` has run out.
+pub(crate) fn size(message: &Message<'_>, value: Value, steps: &mut Steps) -> Option<usize> {
     match value {
         Value::Array(span) | Value::Object(span) if span.source == Source::Body => {
-            Some(json::size(message.body, span))
+            let is_object = matches!(value, Value::Object(_));
+            // Names are decoded and sorted.
+            let passes = if is_object { 8 } else { 1 };
+            let may_look = steps.spend(steps::of_walk(span.length as usize, passes));
+            may_look.then(|| json::size(message.body, span))
         }
-        Value::Array(_) | Value::Object(_) => Some(headers::size(message.properties.0, value)),
+        Value::Array(span) | Value::Object(span) => {
+            let may_look = steps.spend(steps::of_headers(span.length as usize));
+            may_look.then(|| headers::size(message.properties.0, value))
+        }
         _ => None,
     }
 }

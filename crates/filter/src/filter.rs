@@ -1,18 +1,29 @@
 //! A filter that was read: its tree and its normal form.
 
 use crate::error::FilterError;
-use crate::limits::Limits;
-use crate::parser;
+use crate::limits::{Limits, PLACES_MAX, Weight};
+use crate::parser::{self, Parsed};
+use crate::path::Path;
 use crate::tree::Expr;
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use core::fmt;
+
+/// How often a set has a text of a filter at most, with the tables for looking for it.
+const TEXT_COPIES: usize = 7;
+/// Bytes that a node of a filter takes in a set, about, and more bytes for as many nodes as it can be filed under.
+const NODE_BYTES: usize = 64;
+const PLACE_BYTES: usize = 512;
 
 /// A filter. Two are equal when their normal forms are.
 #[derive(Clone)]
 pub struct Filter {
     tree: Expr,
     normal: Box<str>,
+    /// Those that it names, each once.
+    fields: Box<[Path]>,
+    quantifiers: usize,
+    weight: Weight,
 }
 
 impl Filter {
@@ -21,9 +32,41 @@ impl Filter {
     /// # Errors
     /// Where and why it is none, or which limit it passes.
     pub fn parse(text: &str, limits: &Limits) -> Result<Filter, FilterError> {
-        let tree = parser::parse(text, limits)?;
+        let Parsed { tree, fields, quantifiers, weight } = parser::parse(text, limits)?;
         let normal = tree.to_string().into();
-        Ok(Filter { tree, normal })
+        Ok(Filter { tree, normal, fields: fields.into(), quantifiers, weight })
+    }
+
+    /// The fields that it names, each once.
+    pub(crate) fn fields(&self) -> &[Path] {
+        &self.fields
+    }
+
+    /// How many `ANY` and `ALL` it has.
+    pub(crate) fn quantifiers(&self) -> usize {
+        self.quantifiers
+    }
+
+    /// Bytes that it takes in a set at most, about.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        let nodes = self.weight.nodes;
+        TEXT_COPIES * self.normal.len()
+            + NODE_BYTES * nodes
+            + PLACE_BYTES * nodes.min(PLACES_MAX)
+            + self.weight.regexp_bytes
+    }
+
+    /// What reading it and putting it into a set takes: 1 is some two microseconds.
+    #[must_use]
+    pub fn effort(&self) -> usize {
+        Filter::effort_of_text(self.normal.len()) + self.weight.nodes / 4 + 2 * self.weight.regexps
+    }
+
+    /// What reading a text takes that may be a filter, in the same unit.
+    #[must_use]
+    pub fn effort_of_text(bytes: usize) -> usize {
+        4 + bytes / 64
     }
 
     /// What it says.

@@ -8,6 +8,7 @@ use crate::bound::{Bound, Shape};
 use crate::merge::Merge;
 use crate::paths::Slot;
 use crate::segment::{BranchId, Segment};
+use crate::steps::Steps;
 use crate::value::{Sources, Value};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -30,6 +31,9 @@ pub(crate) struct Group {
     /// Entries of the tail at which shapes are looked for again.
     seal_at: usize,
     shapes: Vec<Shaped>,
+    /// Bytes of the tail's texts, and of all segments.
+    text_bytes: usize,
+    segment_bytes: usize,
     /// Branches that are here, and those of them that were not removed.
     count: usize,
     alive: usize,
@@ -74,14 +78,19 @@ impl Group {
         is_alive: impl Fn(BranchId) -> bool,
         dropped: &mut Vec<BranchId>,
     ) -> bool {
-        self.bounds.extend(bounds);
-        self.tail.push(Entry { branch, end: self.bounds.len() as u32 });
+        self.push_tail(branch, bounds);
         self.count += 1;
         self.alive += 1;
         if self.tail.len() < self.seal_at.max(TAIL_MIN) {
             return false;
         }
         self.seal(born, is_alive, dropped)
+    }
+
+    fn push_tail(&mut self, branch: BranchId, bounds: Vec<Bound>) {
+        self.text_bytes += bounds.iter().map(Bound::text_bytes).sum::<usize>();
+        self.bounds.extend(bounds);
+        self.tail.push(Entry { branch, end: self.bounds.len() as u32 });
     }
 
     /// Notes that a branch here died. Returns whether there is something to do.
@@ -104,6 +113,7 @@ impl Group {
     ) -> bool {
         let mut entries: Vec<(BranchId, Vec<Bound>)> = Vec::with_capacity(self.tail.len());
         let mut bounds = core::mem::take(&mut self.bounds).into_iter();
+        self.text_bytes = 0;
         let mut begin = 0;
         for entry in core::mem::take(&mut self.tail) {
             let own = bounds.by_ref().take((entry.end - begin) as usize).collect();
@@ -126,8 +136,7 @@ impl Group {
             let same = core::mem::replace(&mut entries, rest);
             if count < SEGMENT_MIN {
                 for (branch, bounds) in same {
-                    self.bounds.extend(bounds);
-                    self.tail.push(Entry { branch, end: self.bounds.len() as u32 });
+                    self.push_tail(branch, bounds);
                 }
                 continue;
             }
@@ -145,6 +154,7 @@ impl Group {
 
     /// Files a segment under its shape.
     fn shaped(&mut self, shape: Shape, segment: Arc<Segment>) -> usize {
+        self.segment_bytes += segment.bytes();
         match self.shapes.iter().position(|shaped| shaped.shape == shape) {
             Some(at) => {
                 self.shapes[at].segments.push(segment);
@@ -177,23 +187,26 @@ impl Group {
             let mut merge = Merge::new(shaped.shape.clone(), small);
             merge.work(usize::MAX, is_alive);
             *born += 1;
-            self.install(merge, *born, dropped);
+            self.install(&mut merge, *born, dropped);
         }
         self.is_swept || self.pair().is_some()
     }
 
     /// Puts the result of a merge in the place of its segments. Nothing, if it is not done or they are gone.
-    pub(crate) fn install(&mut self, mut merge: Merge, born: u64, dropped: &mut Vec<BranchId>) {
+    pub(crate) fn install(&mut self, merge: &mut Merge, born: u64, dropped: &mut Vec<BranchId>) {
         let Some((segment, dead)) = merge.output(born) else { return };
         let is_input =
             |known: &Arc<Segment>| merge.inputs().iter().any(|input| Arc::ptr_eq(input, known));
         let at = self.shapes.iter().position(|shaped| shaped.segments.iter().any(is_input));
         let Some(at) = at else { return };
         let shaped = &mut self.shapes[at];
+        let gone = shaped.segments.iter().filter(|known| is_input(known));
+        self.segment_bytes -= gone.map(|segment| segment.bytes()).sum::<usize>();
         shaped.segments.retain(|known| !is_input(known));
         self.count -= dead.len();
         dropped.extend(dead);
         if segment.len() > 0 {
+            self.segment_bytes += segment.bytes();
             shaped.segments.push(Arc::new(segment));
         } else if shaped.segments.is_empty() {
             self.shapes.swap_remove(at);
@@ -236,39 +249,42 @@ impl Group {
         })
     }
 
-    /// Calls `hit` with the branches whose bounds all hold, dead ones among them. Returns the work that it was.
+    /// Calls `hit` with the branches whose bounds all hold, dead ones among them, unless `steps` runs out.
     pub(crate) fn search(
         &self,
         slots: &[Value],
         sources: Sources<'_>,
+        steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
-    ) -> u64 {
+    ) {
         let mut begin = 0;
         for entry in &self.tail {
+            if !steps.spend(1) {
+                return;
+            }
             let end = entry.end as usize;
-            let holds = self.bounds[begin..end]
-                .iter()
-                .all(|bound| bound.holds(value_of(slots, bound.slot), sources));
+            let holds = self.bounds[begin..end].iter().all(|bound| {
+                let value = value_of(slots, bound.slot);
+                steps.spend(bound.steps(value)) && bound.holds(value, sources)
+            });
             if holds {
                 hit(entry.branch);
             }
             begin = end;
         }
-        let mut steps = self.tail.len() as u64;
         for segment in self.shapes.iter().flat_map(|shaped| &shaped.segments) {
-            steps += segment.search(slots, sources, hit);
+            segment.search(slots, sources, steps, hit);
         }
-        steps
     }
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        let segments = self.shapes.iter().flat_map(|shaped| &shaped.segments);
         size_of::<Group>()
             + self.tail.capacity() * size_of::<Entry>()
             + self.bounds.capacity() * size_of::<Bound>()
             + self.shapes.capacity() * size_of::<Shaped>()
-            + segments.map(|segment| segment.bytes()).sum::<usize>()
+            + self.text_bytes
+            + self.segment_bytes
     }
 }
 

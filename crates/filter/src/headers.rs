@@ -15,22 +15,34 @@ pub(crate) fn scan(
     table: TableRef<'_>,
     trie: &Trie,
     slots: &mut [Value],
-    met: &mut Vec<bool>,
+    met: &mut Met,
 ) {
     if trie.is_empty() {
         return;
     }
-    met.clear();
-    met.resize(trie.len(), false);
+    // There may be very many that are not met.
+    for node in met.nodes.drain(..) {
+        met.flags[node as usize] = false;
+    }
+    if met.flags.len() < trie.len() {
+        met.flags.resize(trie.len(), false);
+    }
     Headers { properties, trie, slots, met }.table(table, 0);
+}
+
+/// Which fields were there, in memory that is used again for the next message.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// By node, whether a field of that name was there; of other tries there is none.
+    flags: Vec<bool>,
+    nodes: Vec<NodeId>,
 }
 
 struct Headers<'h> {
     properties: &'h [u8],
     trie: &'h Trie,
     slots: &'h mut [Value],
-    /// By node, whether a field of that name was there.
-    met: &'h mut [bool],
+    met: &'h mut Met,
 }
 
 impl Headers<'_> {
@@ -44,7 +56,8 @@ impl Headers<'_> {
             let Some(found) = self.trie.name(node, name.as_bytes(), 0, name.len()) else {
                 continue;
             };
-            if !core::mem::replace(&mut self.met[found as usize], true) {
+            if !core::mem::replace(&mut self.met.flags[found as usize], true) {
+                self.met.nodes.push(found);
                 left -= 1;
                 self.value(value, found);
             }
@@ -72,6 +85,12 @@ impl Headers<'_> {
     }
 }
 
+/// Powers of ten that are floats.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+
 /// A field's value; `properties` is what it lies in.
 pub(crate) fn of(value: ValueRef<'_>, properties: &[u8]) -> Value {
     let signed = |value: i64| Value::Number(Number::Signed(value));
@@ -93,8 +112,12 @@ pub(crate) fn of(value: ValueRef<'_>, properties: &[u8]) -> Value {
         ValueRef::F32(value) => Value::Number(Number::Float(value.into())),
         ValueRef::F64(value) => Value::Number(Number::Float(value)),
         ValueRef::Decimal { scale, value } => {
-            // The nearest float, for which a quotient of two would be rounded twice.
-            let nearest = format!("{value}e-{scale}").parse().unwrap_or(f64::NAN);
+            // The nearest float. Up to a scale of 22 both are floats as they are, and their quotient is rounded once;
+            // above it would be twice.
+            let nearest = match POWERS.get(usize::from(scale)) {
+                Some(power) => f64::from(value) / power,
+                None => format!("{value}e-{scale}").parse().unwrap_or(f64::NAN),
+            };
             Value::Number(Number::Float(nearest))
         }
         ValueRef::LongString(text) => span(text, Value::Text),

@@ -8,8 +8,11 @@ use alloc::vec::Vec;
 /// this many steps per byte are the worst that a string can ask for.
 const FLOATING_MAX: usize = 64;
 
+/// Steps of comparing a code point without regard to case.
+const FOLDED_STEPS: u64 = 4;
+
 /// A pattern, ready to be matched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) struct LikePattern {
     /// What lies between the `%`, the empty ones in the middle left out.
     parts: Box<[Part]>,
@@ -21,7 +24,7 @@ pub(crate) struct LikePattern {
 }
 
 /// What lies between two `%`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 enum Part {
     /// Bytes, with the table for looking for them.
     Plain(Box<[u8]>, Box<[u32]>),
@@ -82,11 +85,34 @@ impl LikePattern {
 
     /// What looking at a string of so many bytes takes at most, in steps of some ten nanoseconds.
     pub(crate) fn steps(&self, bytes: usize) -> u64 {
-        let is_simple = self.parts.iter().all(|part| matches!(part, Part::Plain(..)));
-        let per_step = if is_simple { 16 } else { 1 };
-        // A part that is not plain is looked for at each place.
-        let longest = if is_simple { 1 } else { FLOATING_MAX / 8 };
-        (bytes / per_step) as u64 * longest as u64
+        let parts = self.parts.len();
+        let first_floating = usize::from(!self.open_start);
+        let mut of_byte = 0;
+        let mut steps = (1 + parts / 4 + bytes / 8) as u64;
+        for (index, part) in self.parts.iter().enumerate() {
+            let Part::Units(units) = part else { continue };
+            let each = if self.folded { FOLDED_STEPS } else { 1 };
+            let is_floating = index >= first_floating && (self.open_end || index + 1 < parts);
+            if is_floating {
+                // It is looked for at each place, but those of a part are not those of another.
+                of_byte = of_byte.max(each * units.len() as u64);
+            } else {
+                // The end is found by counting.
+                steps += each * units.len().min(bytes) as u64 + (bytes / 4) as u64;
+            }
+        }
+        // As many units as are compared at a place, in half a step each.
+        steps += (bytes as u64).saturating_mul(of_byte.div_ceil(2));
+        steps
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Plain(bytes, failures) => bytes.len() + size_of_val(&**failures),
+            Part::Units(units) => size_of_val(&**units),
+        });
+        size_of::<LikePattern>() + size_of_val(&*self.parts) + parts.sum::<usize>()
     }
 
     /// Whether the whole of `text` matches.

@@ -15,8 +15,15 @@ pub struct Limits {
     pub likes_max: usize,
     /// `REGEXP`.
     pub regexps_max: usize,
+    /// Bytes of the text of one regular expression.
+    pub regexp_text_bytes_max: usize,
+    /// What translating all regular expressions of a filter may take, by what is in them: 1 for a character, 100 for the
+    /// class of word characters. 1 is some three microseconds.
+    pub regexps_weight_max: usize,
     /// Bytes of one compiled regular expression.
     pub regexp_bytes_max: usize,
+    /// Distinct fields.
+    pub fields_max: usize,
     /// Sum of the nodes' weights: 1 for a node, more for what looks at every byte of a string, 200 for a `REGEXP`.
     pub cost_max: usize,
 }
@@ -30,8 +37,25 @@ impl Default for Limits {
             in_values_max: 10_000,
             likes_max: 16,
             regexps_max: 4,
+            regexp_text_bytes_max: 1024,
+            regexps_weight_max: 2000,
             regexp_bytes_max: 64 * 1024,
+            fields_max: 64,
             cost_max: 4000,
         }
     }
+}
+
+/// Places at which a filter is filed at most: one that wants more is evaluated for each message.
+pub(crate) const PLACES_MAX: usize = 64;
+
+/// What a filter is made of, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weight {
+    /// Nodes of the tree.
+    pub(crate) nodes: usize,
+    /// What translating its regular expressions took.
+    pub(crate) regexps: usize,
+    /// Bytes of what these were compiled to.
+    pub(crate) regexp_bytes: usize,
 }

@@ -5,7 +5,8 @@ mod primary;
 
 use crate::error::{FilterError, Reason};
 use crate::lexer::{Lexer, Token};
-use crate::limits::Limits;
+use crate::limits::{Limits, Weight};
+use crate::path::Path;
 use crate::tree::{Arithmetic, Expr, Literal};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +15,7 @@ use alloc::vec::Vec;
 ///
 /// # Errors
 /// Where and why it is none, or which limit it passes.
-pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Expr, FilterError> {
+pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Parsed, FilterError> {
     let lexer = Lexer::new(text);
     if text.len() > limits.text_bytes_max {
         let allowed = limits.text_bytes_max;
@@ -33,14 +34,32 @@ pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Expr, FilterError> {
         in_values: 0,
         likes: 0,
         regexps: 0,
+        quantifiers: 0,
+        weight: Weight::default(),
+        fields: Vec::new(),
         cost: 0,
     };
     parser.advance()?;
     let tree = parser.or()?;
     match parser.token {
-        Token::End => Ok(tree.expr),
+        Token::End => Ok(Parsed {
+            tree: tree.expr,
+            fields: parser.fields,
+            quantifiers: parser.quantifiers,
+            weight: parser.weight,
+        }),
         _ => Err(parser.expected("AND, OR or the end")),
     }
+}
+
+/// A filter that was read.
+pub(crate) struct Parsed {
+    pub(crate) tree: Expr,
+    /// The fields that it names, each once.
+    pub(crate) fields: Vec<Path>,
+    /// How many `ANY` and `ALL` it has.
+    pub(crate) quantifiers: usize,
+    pub(crate) weight: Weight,
 }
 
 /// A part of the tree and how many levels it has.
@@ -65,6 +84,10 @@ struct Parser<'t, 'l> {
     in_values: usize,
     likes: usize,
     regexps: usize,
+    quantifiers: usize,
+    weight: Weight,
+    /// Those that it names.
+    fields: Vec<Path>,
     cost: usize,
 }
 
@@ -96,6 +119,15 @@ impl<'t> Parser<'t, '_> {
     fn spend(&mut self, weight: usize) -> Result<(), FilterError> {
         self.cost += weight;
         self.bound(self.cost <= self.limits.cost_max, "units of cost", self.limits.cost_max)
+    }
+
+    /// Notes that a field is named.
+    fn name(&mut self, path: &Path) -> Result<(), FilterError> {
+        if !self.fields.contains(path) {
+            self.fields.push(path.clone());
+        }
+        let allowed = self.limits.fields_max;
+        self.bound(self.fields.len() <= allowed, "fields", allowed)
     }
 
     fn is_sign(&self, sign: &str) -> bool {
@@ -131,6 +163,7 @@ impl<'t> Parser<'t, '_> {
     /// A node above others, the deepest of which has so many levels.
     fn node(&mut self, expr: Expr, below: usize, weight: usize) -> Result<Node, FilterError> {
         self.spend(weight)?;
+        self.weight.nodes += 1;
         let depth = below + 1;
         self.bound(depth <= self.limits.depth_max, "levels", self.limits.depth_max)?;
         Ok(Node { expr, depth })

@@ -23,6 +23,25 @@ pub struct ListPath {
     pub element: Vec<Step>,
 }
 
+impl Path {
+    /// Its steps; none where it has a place of its own.
+    pub(crate) fn steps(&self) -> &[Step] {
+        match self {
+            Path::Body(steps) | Path::Header(steps) => steps,
+            Path::Field(_) => &[],
+        }
+    }
+}
+
+/// Bytes that steps take, with their names.
+pub(crate) fn step_bytes(steps: &[Step]) -> usize {
+    let names = steps.iter().map(|step| match step {
+        Step::Name(name) => name.len(),
+        Step::Index(_) | Step::Every => 0,
+    });
+    size_of_val(steps) + names.sum::<usize>()
+}
+
 /// A part of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {

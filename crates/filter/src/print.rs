@@ -189,9 +189,9 @@ impl Display for Test {
                 f.write_str(" ESCAPE ")?;
                 quoted(escape.encode_utf8(&mut [0; 4]), f)
             }
-            Test::Regexp { pattern, negated } => {
+            Test::Regexp { regexp, negated } => {
                 write!(f, "{}REGEXP ", not(negated))?;
-                quoted(pattern, f)
+                quoted(regexp.pattern(), f)
             }
         }
     }

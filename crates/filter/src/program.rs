@@ -2,6 +2,7 @@
 
 mod call;
 mod eval;
+mod lists;
 mod values;
 
 pub(crate) use eval::{Evaluation, Room};
@@ -9,24 +10,23 @@ pub(crate) use eval::{Evaluation, Room};
 use crate::extract::DELIVERY_MODES;
 use crate::like::LikePattern;
 use crate::number::Number;
-use crate::path::{ListPath, Path};
+use crate::path::{Field, Path};
 use crate::paths::{Paths, Slot};
-use crate::regexp;
 use crate::regexp::Regexp;
 use crate::tree::{Arithmetic, Comparison, Expr, Function, IsKind, Literal, Quantifier, Test};
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use hashbrown::HashTable;
 use lepus_base::HashState;
+use lists::Lists;
 use values::Values;
 
 /// A part of the graph.
 pub(crate) type NodeId = u32;
 
-/// What a part does with others.
-#[derive(Clone, Debug)]
+/// What a part does with others. Two parts are the same when they do the same with the same ones.
+#[derive(Clone, Debug, PartialEq, Hash)]
 enum Op {
     Null,
     Bool(bool),
@@ -52,7 +52,7 @@ enum Op {
 }
 
 /// A test of a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 enum TestOp {
     Compare(Comparison, NodeId),
     Between {
@@ -74,26 +74,18 @@ enum TestOp {
         negated: bool,
     },
     Regexp {
-        regexp: Box<Regexp>,
+        regexp: Regexp,
         negated: bool,
     },
-    /// A regular expression that does not compile any more; it matches nothing.
+    /// A pattern that the parser would refuse; it matches nothing.
     Never,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
     op: Op,
-    /// Its normal form, by which it is found.
-    text: Box<str>,
-    users: u32,
-}
-
-/// An array that quantifiers look at.
-#[derive(Clone, Debug)]
-struct List {
-    path: ListPath,
-    slot: Slot,
+    /// By which it is found.
+    hash: u64,
     users: u32,
 }
 
@@ -103,29 +95,32 @@ pub(crate) struct Program {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     ids: HashTable<NodeId>,
-    lists: Vec<Option<List>>,
+    lists: Lists,
     texts: Vec<Box<[u8]>>,
     free_texts: Vec<u32>,
     pub(crate) paths: Paths,
     state: HashState,
-    regexp_bytes_max: usize,
+    /// Bytes of what parts have beside their place among them.
+    bytes: usize,
 }
 
 /// Constants from which a list is looked up and not gone through.
 const VALUES_MIN: usize = 8;
+/// Tells the hash of a text apart from those of other parts.
+const TEXT_MARK: u8 = 0xff;
 
 impl Program {
-    pub(crate) fn new(state: HashState, regexp_bytes_max: usize) -> Program {
+    pub(crate) fn new(state: HashState) -> Program {
         Program {
             nodes: Vec::new(),
             free: Vec::new(),
             ids: HashTable::new(),
-            lists: Vec::new(),
+            lists: Lists::new(state),
             texts: Vec::from([DELIVERY_MODES.into()]),
             free_texts: Vec::new(),
             paths: Paths::new(state),
             state,
-            regexp_bytes_max,
+            bytes: 0,
         }
     }
 
@@ -134,31 +129,101 @@ impl Program {
         &self.texts
     }
 
+    /// Number of fields, arrays of quantifiers among them once more.
+    pub(crate) fn fields(&self) -> usize {
+        self.paths.len() + self.lists.len()
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Option<Node>>()
+            + self.free.capacity() * size_of::<NodeId>()
+            + self.ids.allocation_size()
+            + self.texts.capacity() * size_of::<Box<[u8]>>()
+            + self.free_texts.capacity() * size_of::<u32>()
+            + self.lists.bytes()
+            + self.paths.bytes()
+            + self.bytes
+    }
+
     /// The part that means `expr`, used once more. As deep as the expression.
     pub(crate) fn acquire(&mut self, expr: &Expr) -> NodeId {
-        let text = expr.to_string();
-        let hash = self.state.hash_one(text.as_str());
-        let nodes = &mut self.nodes;
-        let is_same =
-            |id: &NodeId| nodes[*id as usize].as_ref().is_some_and(|node| *node.text == *text);
-        if let Some(&id) = self.ids.find(hash, is_same) {
-            if let Some(node) = &mut nodes[id as usize] {
-                node.users += 1;
-            }
-            return id;
+        if let Expr::Literal(Literal::Text(text)) = expr {
+            return self.acquire_text(text);
         }
         let op = self.op(expr);
+        let hash = self.state.hash_one(&op);
+        let nodes = &self.nodes;
+        let is_same = |id: &NodeId| nodes[*id as usize].as_ref().is_some_and(|node| node.op == op);
+        if let Some(&id) = self.ids.find(hash, is_same) {
+            // Its parts are used by it already.
+            self.release_parts(&op);
+            self.use_again(id);
+            return id;
+        }
+        self.insert(op, hash)
+    }
+
+    fn acquire_text(&mut self, text: &str) -> NodeId {
+        let hash = self.state.hash_one((TEXT_MARK, text.as_bytes()));
+        let (nodes, texts) = (&self.nodes, &self.texts);
+        let is_same = |id: &NodeId| match &nodes[*id as usize] {
+            Some(Node { op: Op::Text(known), .. }) => *texts[*known as usize] == *text.as_bytes(),
+            _ => false,
+        };
+        if let Some(&id) = self.ids.find(hash, is_same) {
+            self.use_again(id);
+            return id;
+        }
+        let text: Box<[u8]> = text.as_bytes().into();
+        let id = match self.free_texts.pop() {
+            Some(id) => {
+                self.texts[id as usize] = text;
+                id
+            }
+            None => {
+                self.texts.push(text);
+                (self.texts.len() - 1) as u32
+            }
+        };
+        self.insert(Op::Text(id), hash)
+    }
+
+    /// One more use of a part begins.
+    pub(crate) fn use_again(&mut self, id: NodeId) {
+        if let Some(node) = &mut self.nodes[id as usize] {
+            node.users += 1;
+        }
+    }
+
+    fn insert(&mut self, op: Op, hash: u64) -> NodeId {
+        self.bytes += self.bytes_of(&op);
         let id = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(None);
             (self.nodes.len() - 1) as NodeId
         });
-        self.nodes[id as usize] = Some(Node { op, text: text.into(), users: 1 });
-        let (nodes, state) = (&self.nodes, self.state);
-        let hash_of = |id: &NodeId| {
-            nodes[*id as usize].as_ref().map_or(0, |node| state.hash_one(&*node.text))
-        };
+        self.nodes[id as usize] = Some(Node { op, hash, users: 1 });
+        let nodes = &self.nodes;
+        let hash_of = |id: &NodeId| nodes[*id as usize].as_ref().map_or(0, |node| node.hash);
         self.ids.insert_unique(hash, id, hash_of);
         id
+    }
+
+    /// Bytes of what a part has beside its place among them.
+    fn bytes_of(&self, op: &Op) -> usize {
+        let of_test = |test: &TestOp| match test {
+            TestOp::In { list, .. } => size_of_val(&**list),
+            TestOp::Values { values, .. } => values.bytes(),
+            TestOp::Like { pattern, .. } => pattern.bytes(),
+            TestOp::Regexp { regexp, .. } => regexp.bytes(),
+            TestOp::Compare(..) | TestOp::Between { .. } | TestOp::Never => 0,
+        };
+        match op {
+            Op::And(list) | Op::Or(list) | Op::Call(_, list) => size_of_val(&**list),
+            Op::Test(_, test) | Op::Quantified(_, _, test) => of_test(test),
+            Op::Text(text) => self.texts[*text as usize].len(),
+            _ => 0,
+        }
     }
 
     /// One use of a part ends.
@@ -170,30 +235,37 @@ impl Program {
             return;
         }
         let Some(node) = place.take() else { return };
-        let hash = self.state.hash_one(&*node.text);
-        if let Ok(entry) = self.ids.find_entry(hash, |known| *known == id) {
+        if let Ok(entry) = self.ids.find_entry(node.hash, |known| *known == id) {
             entry.remove();
         }
         self.free.push(id);
-        match node.op {
-            Op::Null | Op::Bool(_) | Op::Number(_) => {}
-            Op::Text(text) => {
-                self.texts[text as usize] = Box::default();
-                self.free_texts.push(text);
-            }
-            Op::Slot(slot) => self.paths.release(slot),
+        self.bytes -= self.bytes_of(&node.op);
+        if let Op::Text(text) = node.op {
+            self.texts[text as usize] = Box::default();
+            self.free_texts.push(text);
+        }
+        self.release_parts(&node.op);
+    }
+
+    /// One use of what a part is made of ends.
+    fn release_parts(&mut self, op: &Op) {
+        match op {
+            Op::Null | Op::Bool(_) | Op::Number(_) | Op::Text(_) => {}
+            Op::Slot(slot) => self.paths.release(*slot),
             Op::Not(one) | Op::Negate(one) | Op::Plus(one) | Op::Is { value: one, .. } => {
-                self.release(one);
+                self.release(*one);
             }
-            Op::And(list) | Op::Or(list) | Op::Call(_, list) => self.release_all(&list),
-            Op::Compare(_, one, two) | Op::Arithmetic(_, one, two) => self.release_all(&[one, two]),
+            Op::And(list) | Op::Or(list) | Op::Call(_, list) => self.release_all(list),
+            Op::Compare(_, one, two) | Op::Arithmetic(_, one, two) => {
+                self.release_all(&[*one, *two]);
+            }
             Op::Test(one, test) => {
-                self.release(one);
-                self.release_test(&test);
+                self.release(*one);
+                self.release_test(test);
             }
             Op::Quantified(_, list, test) => {
-                self.release_list(list);
-                self.release_test(&test);
+                self.lists.release(*list, &mut self.paths);
+                self.release_test(test);
             }
         }
     }
@@ -214,11 +286,11 @@ impl Program {
 
     fn op(&mut self, expr: &Expr) -> Op {
         match expr {
-            Expr::Literal(Literal::Null) => Op::Null,
+            // Texts are found by what they say, before.
+            Expr::Literal(Literal::Null | Literal::Text(_)) => Op::Null,
             Expr::Literal(Literal::Bool(value)) => Op::Bool(*value),
             Expr::Literal(Literal::Number(number)) => Op::Number(*number),
             Expr::Literal(Literal::Date(milliseconds)) => Op::Number(Number::Signed(*milliseconds)),
-            Expr::Literal(Literal::Text(text)) => Op::Text(self.text(text)),
             Expr::Path(path) => Op::Slot(self.paths.acquire(path)),
             Expr::Not(inner) => Op::Not(self.acquire(inner)),
             Expr::And(list) => Op::And(self.all(list)),
@@ -232,35 +304,21 @@ impl Program {
             Expr::Negate(inner) => Op::Negate(self.acquire(inner)),
             Expr::Plus(inner) => Op::Plus(self.acquire(inner)),
             Expr::Test(value, test) => Op::Test(self.acquire(value), self.test(test)),
-            Expr::Quantified(quantifier, path, test) => {
-                Op::Quantified(*quantifier, self.list(path), self.test(test))
-            }
+            Expr::Quantified(quantifier, path, test) => Op::Quantified(
+                *quantifier,
+                self.lists.acquire(path, &mut self.paths),
+                self.test(test),
+            ),
             Expr::Is { value, kind, negated } => {
                 Op::Is { value: self.acquire(value), kind: *kind, negated: *negated }
             }
-            Expr::Call(Function::Now, _) => {
-                Op::Slot(self.paths.acquire(&Path::Field(crate::path::Field::Time)))
-            }
+            Expr::Call(Function::Now, _) => Op::Slot(self.paths.acquire(&Path::Field(Field::Time))),
             Expr::Call(function, arguments) => Op::Call(*function, self.all(arguments)),
         }
     }
 
     fn all(&mut self, list: &[Expr]) -> Box<[NodeId]> {
         list.iter().map(|expr| self.acquire(expr)).collect()
-    }
-
-    fn text(&mut self, text: &str) -> u32 {
-        let text: Box<[u8]> = text.as_bytes().into();
-        match self.free_texts.pop() {
-            Some(id) => {
-                self.texts[id as usize] = text;
-                id
-            }
-            None => {
-                self.texts.push(text);
-                (self.texts.len() - 1) as u32
-            }
-        }
     }
 
     fn test(&mut self, test: &Test) -> TestOp {
@@ -283,47 +341,9 @@ impl Program {
                     Err(_) => TestOp::Never,
                 }
             }
-            Test::Regexp { pattern, negated } => {
-                match regexp::compile(pattern, self.regexp_bytes_max) {
-                    Ok(regexp) => TestOp::Regexp { regexp: Box::new(regexp), negated: *negated },
-                    Err(_) => TestOp::Never,
-                }
+            Test::Regexp { regexp, negated } => {
+                TestOp::Regexp { regexp: regexp.clone(), negated: *negated }
             }
         }
-    }
-
-    /// The array of a quantifier, used once more. There are few of them.
-    fn list(&mut self, path: &ListPath) -> u32 {
-        let slot = self.paths.acquire(&path.list);
-        let known = self.lists.iter_mut().zip(0..).find_map(|(list, id)| {
-            let list = list.as_mut().filter(|list| list.path == *path)?;
-            list.users += 1;
-            Some(id)
-        });
-        if let Some(id) = known {
-            return id;
-        }
-        let list = Some(List { path: path.clone(), slot, users: 1 });
-        match self.lists.iter().position(Option::is_none) {
-            Some(free) => {
-                self.lists[free] = list;
-                free as u32
-            }
-            None => {
-                self.lists.push(list);
-                (self.lists.len() - 1) as u32
-            }
-        }
-    }
-
-    fn release_list(&mut self, id: u32) {
-        let Some(place) = self.lists.get_mut(id as usize) else { return };
-        let Some(list) = place else { return };
-        let slot = list.slot;
-        list.users -= 1;
-        if list.users == 0 {
-            *place = None;
-        }
-        self.paths.release(slot);
     }
 }

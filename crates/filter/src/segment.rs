@@ -3,6 +3,7 @@
 use crate::atom::Limit;
 use crate::bound::{Bound, Constants, Shape, Side, order};
 use crate::columns::{Compared, Ranks, scan};
+use crate::steps::Steps;
 use crate::value::{Sources, Value};
 use crate::{atom::Constant, paths::Slot};
 use alloc::vec::Vec;
@@ -39,6 +40,8 @@ pub(crate) struct Column {
     pub(crate) ranks: Ranks,
 }
 
+/// Entries that are compared in one step.
+const ENTRIES_PER_STEP: usize = 16;
 /// Columns whose comparison needs no memory.
 const COLUMNS_INLINE: usize = 8;
 
@@ -133,19 +136,22 @@ impl Segment {
         self.branches.len()
     }
 
-    /// Calls `hit` with the branches whose ends all hold. Returns the work: entries by the block, and look-ups.
+    /// Calls `hit` with the branches whose ends all hold, unless `steps` runs out.
     pub(crate) fn search(
         &self,
         slots: &[Value],
         sources: Sources<'_>,
+        steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
-    ) -> u64 {
-        let look_ups = self.dictionaries.len() as u64;
+    ) {
         let mut ranks = [0; COLUMNS_INLINE];
         for (rank, dictionary) in ranks.iter_mut().zip(&self.dictionaries) {
             let value = slots.get(dictionary.slot as usize).copied().unwrap_or(Value::Missing);
+            if !steps.spend(dictionary.constants.steps(value)) {
+                return;
+            }
             // Null and unlike types are on no side: none of the entries holds.
-            let Some(found) = dictionary.constants.rank(value, sources) else { return look_ups };
+            let Some(found) = dictionary.constants.rank(value, sources) else { return };
             *rank = found;
         }
         let compared = |column: &'_ Column| (column.is_lower, ranks[column.dictionary]);
@@ -155,6 +161,9 @@ impl Segment {
             *place = Some(Compared { ranks: &column.ranks, is_lower, rank });
         }
         let count = self.branches.len();
+        if !steps.spend((count / ENTRIES_PER_STEP) as u64) {
+            return;
+        }
         let mut hit = |entry: usize| hit(self.branches[entry]);
         match columns {
             [None, ..] => scan(&[], count, &mut hit),
@@ -171,7 +180,6 @@ impl Segment {
                 scan(&columns[..self.columns.len()], count, &mut hit);
             }
         }
-        look_ups + (count / 16) as u64
     }
 
     /// Bytes that it takes.

@@ -9,7 +9,7 @@ pub use matching::{Match, Report, Scratch};
 use crate::atom::{Key, branches};
 use crate::filter::Filter;
 use crate::group::Group;
-use crate::limits::Limits;
+use crate::limits::PLACES_MAX;
 use crate::merge::Merge;
 use crate::paths::Slot;
 use crate::program::{NodeId, Program};
@@ -32,8 +32,10 @@ pub struct SetLimits {
     /// Distinct filters with a part that can be looked up neither by a value nor by a range: each of them is paid at
     /// each message.
     pub unindexed_max: usize,
-    /// Distinct fields that the filters name.
+    /// Distinct fields that the filters name, arrays of `ANY` and `ALL` once more.
     pub paths_max: usize,
+    /// Bytes that all of them take, see [`FilterSet::bytes`].
+    pub bytes_max: usize,
     /// Bytes of a body that is read; every field of a longer one is missing.
     pub body_bytes_max: usize,
 }
@@ -44,6 +46,7 @@ impl Default for SetLimits {
             filters_max: 100_000,
             unindexed_max: 10_000,
             paths_max: 1000,
+            bytes_max: 32 << 20,
             body_bytes_max: 1024 * 1024,
         }
     }
@@ -101,17 +104,30 @@ pub struct FilterSet {
     next_number: u64,
     unindexed: usize,
     dropped: Vec<BranchId>,
+    /// Bytes of what filters have beside their place among them.
+    entry_bytes: usize,
 }
 
 /// A distinct filter.
 #[derive(Clone, Debug)]
 struct Entry {
     normal: Box<str>,
+    hash: u64,
     uses: Vec<Match>,
     branches: Box<[BranchId]>,
     /// Slots that its branches look at, as often as they do.
     slots: Box<[Slot]>,
     is_unindexed: bool,
+}
+
+impl Entry {
+    /// Bytes of what it has beside its place among the others.
+    fn bytes(&self) -> usize {
+        self.normal.len()
+            + self.uses.capacity() * size_of::<Match>()
+            + size_of_val(&*self.branches)
+            + size_of_val(&*self.slots)
+    }
 }
 
 /// A part of a filter: if it is TRUE, so is the filter.
@@ -131,7 +147,7 @@ impl FilterSet {
         FilterSet {
             limits,
             state,
-            program: Program::new(state, Limits::default().regexp_bytes_max),
+            program: Program::new(state),
             filters: Vec::new(),
             free_filters: Vec::new(),
             by_text: HashTable::new(),
@@ -144,6 +160,7 @@ impl FilterSet {
             next_number: 0,
             unindexed: 0,
             dropped: Vec::new(),
+            entry_bytes: 0,
         }
     }
 
@@ -173,47 +190,72 @@ impl FilterSet {
         let number = self.next_number;
         let found = Match { number, target };
         let hash = self.state.hash_one(filter.normal());
-        let filters = &mut self.filters;
-        let is_same = |id: &u32| {
-            filters[*id as usize].as_ref().is_some_and(|entry| *entry.normal == *filter.normal())
-        };
-        if let Some(&id) = self.by_text.find(hash, is_same) {
-            if let Some(entry) = &mut filters[id as usize] {
+        if let Some(id) = self.place(filter) {
+            if let Some(entry) = &mut self.filters[id as usize] {
+                self.entry_bytes -= entry.bytes();
                 entry.uses.push(found);
+                self.entry_bytes += entry.bytes();
             }
             self.next_number += 1;
             return Ok(Subscription { filter: id, number });
         }
-        let full = |what, allowed| Err(SetFull { what, allowed });
-        if self.len() >= self.limits.filters_max {
-            return full("filters", self.limits.filters_max);
-        }
+        self.check(filter, &self.limits, 0)?;
         let id = self.free_filters.pop().unwrap_or_else(|| {
             self.filters.push(None);
             (self.filters.len() - 1) as u32
         });
-        let entry = self.file(filter, id, found);
+        let entry = self.file(filter, id, hash, found);
         self.unindexed += usize::from(entry.is_unindexed);
+        self.entry_bytes += entry.bytes();
         self.filters[id as usize] = Some(entry);
-        let (filters, state) = (&self.filters, self.state);
-        let hash_of = |id: &u32| {
-            filters[*id as usize].as_ref().map_or(0, |entry| state.hash_one(&*entry.normal))
-        };
+        let filters = &self.filters;
+        let hash_of = |id: &u32| filters[*id as usize].as_ref().map_or(0, |entry| entry.hash);
         self.by_text.insert_unique(hash, id, hash_of);
         self.next_number += 1;
         let subscription = Subscription { filter: id, number };
         if self.unindexed > self.limits.unindexed_max {
             self.remove(subscription);
-            return full(
-                "filters that no value and no range can be looked up for",
-                self.limits.unindexed_max,
-            );
-        }
-        if self.program.paths.len() > self.limits.paths_max {
-            self.remove(subscription);
-            return full("fields in all filters", self.limits.paths_max);
+            return Err(SetFull {
+                what: "filters that no value and no range can be looked up for",
+                allowed: self.limits.unindexed_max,
+            });
         }
         Ok(subscription)
+    }
+
+    /// Whether there would be room for a filter in a set with these limits, beside so many bytes of other sets, as far
+    /// as that is known before it is there.
+    ///
+    /// # Errors
+    /// What there would be too much of.
+    pub fn check(&self, filter: &Filter, limits: &SetLimits, others: usize) -> Result<(), SetFull> {
+        if self.place(filter).is_some() {
+            return Ok(());
+        }
+        let SetLimits { filters_max, paths_max, bytes_max, .. } = *limits;
+        let full = |what, allowed| Err(SetFull { what, allowed });
+        if self.len() >= filters_max {
+            return full("filters", filters_max);
+        }
+        let paths = &self.program.paths;
+        let new = filter.fields().iter().filter(|path| !paths.contains(path)).count();
+        if self.program.fields() + new + filter.quantifiers() > paths_max {
+            return full("fields in all filters", paths_max);
+        }
+        let bytes = self.bytes().saturating_add(filter.bytes_max());
+        if bytes.saturating_add(others) > bytes_max {
+            return full("bytes for all filters", bytes_max);
+        }
+        Ok(())
+    }
+
+    /// The place of a filter that is there.
+    fn place(&self, filter: &Filter) -> Option<u32> {
+        let is_same = |id: &u32| {
+            let entry = self.filters[*id as usize].as_ref();
+            entry.is_some_and(|entry| *entry.normal == *filter.normal())
+        };
+        self.by_text.find(self.state.hash_one(filter.normal()), is_same).copied()
     }
 
     /// Takes a use of a filter out. Whether it was there.
@@ -222,13 +264,17 @@ impl FilterSet {
         let Some(Some(entry)) = self.filters.get_mut(id as usize) else { return false };
         let order = |found: &Match| found.number.cmp(&subscription.number);
         let Ok(at) = entry.uses.binary_search_by(order) else { return false };
+        self.entry_bytes -= entry.bytes();
         entry.uses.remove(at);
         if !entry.uses.is_empty() {
+            if entry.uses.len() * 4 < entry.uses.capacity() {
+                entry.uses.shrink_to(2 * entry.uses.len());
+            }
+            self.entry_bytes += entry.bytes();
             return true;
         }
         let Some(entry) = self.filters[id as usize].take() else { return false };
-        let hash = self.state.hash_one(&*entry.normal);
-        if let Ok(found) = self.by_text.find_entry(hash, |known| *known == id) {
+        if let Ok(found) = self.by_text.find_entry(entry.hash, |known| *known == id) {
             found.remove();
         }
         self.free_filters.push(id);
@@ -253,10 +299,12 @@ impl FilterSet {
         if rest != NONE {
             self.program.release(rest);
         }
-        let Some((born, found)) = self.filing.group_mut(group) else { return };
-        if found.bury(self.born) {
-            self.due.push_back((group, born));
-        }
+        let (at, due) = (self.born, &mut self.due);
+        self.filing.change(group, |born, found| {
+            if found.bury(at) {
+                due.push_back((group, born));
+            }
+        });
         self.forget_if_over(group);
     }
 
@@ -268,22 +316,33 @@ impl FilterSet {
     }
 
     /// Files the branches of a filter.
-    fn file(&mut self, filter: &Filter, id: u32, found: Match) -> Entry {
+    fn file(&mut self, filter: &Filter, id: u32, hash: u64, found: Match) -> Entry {
+        let branches = branches(filter.tree());
+        let plan = |atoms: &Vec<_>| Plan::new(atoms, &self.filing, &mut self.program);
+        let mut plans: Vec<Plan> = branches.iter().map(plan).collect();
+        if plans.iter().map(Plan::places).sum::<usize>() > PLACES_MAX {
+            for slot in plans.drain(..).flat_map(|plan| plan.slots) {
+                self.program.paths.release(slot);
+            }
+            plans.push(Plan::evaluated(filter.tree()));
+        }
         let (mut all, mut slots) = (Vec::new(), Vec::new());
         let mut is_unindexed = false;
-        for atoms in branches(filter.tree()) {
-            let plan = Plan::new(&atoms, &self.filing, &mut self.program);
+        for plan in plans {
             slots.extend(plan.slots);
             is_unindexed |= plan.keys.is_none() && plan.bounds.is_empty();
+            let rest = match &plan.rest {
+                Some(rest) => self.program.acquire(rest),
+                None => NONE,
+            };
             let places = match plan.keys {
                 None => Vec::from([Filing::ALL]),
                 Some(keys) => keys.into_iter().map(|key| self.filing.group(key)).collect(),
             };
-            for group in places {
-                let rest = match &plan.rest {
-                    Some(rest) => self.program.acquire(rest),
-                    None => NONE,
-                };
+            for (index, group) in places.into_iter().enumerate() {
+                if rest != NONE && index > 0 {
+                    self.program.use_again(rest);
+                }
                 let branch = Branch { filter: id, rest, group };
                 let branch_id = match self.free_branches.pop() {
                     Some(free) => {
@@ -296,11 +355,12 @@ impl FilterSet {
                     }
                 };
                 all.push(branch_id);
-                self.place(branch_id, group, plan.bounds.clone());
+                self.enter(branch_id, group, plan.bounds.clone());
             }
         }
         Entry {
             normal: filter.normal().into(),
+            hash,
             uses: Vec::from([found]),
             branches: all.into(),
             slots: slots.into(),
@@ -308,13 +368,14 @@ impl FilterSet {
         }
     }
 
-    fn place(&mut self, branch: BranchId, group: u32, bounds: Vec<crate::bound::Bound>) {
-        let Some((born, found)) = self.filing.group_mut(group) else { return };
-        let branches = &self.branches;
+    fn enter(&mut self, branch: BranchId, group: u32, bounds: Vec<crate::bound::Bound>) {
+        let Self { branches, filing, due, born, dropped, .. } = self;
         let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
-        if found.add(branch, bounds, &mut self.born, is_alive, &mut self.dropped) {
-            self.due.push_back((group, born));
-        }
+        filing.change(group, |group_born, found| {
+            if found.add(branch, bounds, born, is_alive, dropped) {
+                due.push_back((group, group_born));
+            }
+        });
         self.free_branches.append(&mut self.dropped);
     }
 
@@ -324,51 +385,56 @@ impl FilterSet {
         while steps > 0 {
             let branches = &self.branches;
             let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
+            let Self { filing, due, born: next, dropped, .. } = self;
             if let Some((group, born, mut merge)) = self.merge.take() {
-                let Some((group_born, found)) = self.filing.group_mut(group) else { continue };
-                if group_born != born {
-                    continue;
-                }
-                steps = merge.work(steps, is_alive);
-                if !merge.is_done() {
+                let mut is_done = true;
+                filing.change(group, |group_born, found| {
+                    if group_born != born {
+                        return;
+                    }
+                    steps = merge.work(steps, is_alive);
+                    is_done = merge.is_done();
+                    if is_done {
+                        *next += 1;
+                        found.install(&mut merge, *next, dropped);
+                        due.push_back((group, born));
+                    }
+                });
+                if !is_done {
                     self.merge = Some((group, born, merge));
                     break;
                 }
-                self.born += 1;
-                found.install(merge, self.born, &mut self.dropped);
                 self.free_branches.append(&mut self.dropped);
-                self.due.push_back((group, born));
                 self.forget_if_over(group);
                 continue;
             }
-            let Some((group, born)) = self.due.pop_front() else { break };
-            let Some((group_born, found)) = self.filing.group_mut(group) else { continue };
-            if group_born != born {
-                continue;
-            }
-            found.sweep_tail(&mut self.born, is_alive, &mut self.dropped);
+            let Some((group, born)) = due.pop_front() else { break };
+            let merge = &mut self.merge;
+            filing.change(group, |group_born, found| {
+                if group_born == born {
+                    found.sweep_tail(next, is_alive, dropped);
+                    *merge = found.due().map(|merge| (group, born, merge));
+                }
+            });
             self.free_branches.append(&mut self.dropped);
-            if let Some(merge) = found.due() {
-                self.merge = Some((group, born, merge));
-            }
             self.forget_if_over(group);
             steps -= 1;
         }
         self.merge.is_some() || !self.due.is_empty()
     }
 
-    /// Bytes that the set takes, by looking at all of it.
+    /// Bytes that the set takes, by the capacity of its tables. What it has of regular expressions may be shared with
+    /// other sets, and counts here.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let filters = self.filters.iter().flatten().map(|entry| {
-            entry.normal.len()
-                + entry.uses.capacity() * size_of::<Match>()
-                + entry.branches.len() * size_of::<BranchId>()
-                + entry.slots.len() * size_of::<Slot>()
-        });
-        self.filters.capacity() * size_of::<Option<Entry>>()
-            + filters.sum::<usize>()
-            + self.by_text.capacity() * 5
+        size_of::<FilterSet>()
+            + self.filters.capacity() * size_of::<Option<Entry>>()
+            + self.free_filters.capacity() * size_of::<u32>()
+            + self.by_text.allocation_size()
+            + self.free_branches.capacity() * size_of::<BranchId>()
+            + self.due.capacity() * size_of::<(u32, u64)>()
+            + self.entry_bytes
+            + self.program.bytes()
             + self.bytes_hot()
     }
 
@@ -389,6 +455,14 @@ enum GroupKey {
 }
 
 impl GroupKey {
+    /// Bytes of its text.
+    fn text_bytes(&self) -> usize {
+        match self {
+            GroupKey::Equal(_, Key::Text(text)) | GroupKey::Prefix(_, text) => text.len(),
+            GroupKey::Equal(..) => 0,
+        }
+    }
+
     fn slot(&self) -> Slot {
         match self {
             GroupKey::Equal(slot, _) | GroupKey::Prefix(slot, _) => *slot,

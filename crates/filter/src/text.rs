@@ -29,17 +29,8 @@ pub(crate) fn first(bytes: &[u8]) -> Option<(u32, usize)> {
 
 /// Code points in `bytes`.
 pub(crate) fn count(bytes: &[u8]) -> usize {
-    match core::str::from_utf8(bytes) {
-        Ok(text) => text.chars().count(),
-        Err(_) => {
-            let (mut rest, mut count) = (bytes, 0);
-            while let Some((_, length)) = first(rest) {
-                rest = &rest[length..];
-                count += 1;
-            }
-            count
-        }
-    }
+    let chunks = bytes.utf8_chunks();
+    chunks.map(|chunk| chunk.valid().chars().count() + chunk.invalid().len()).sum()
 }
 
 /// Where the code point with this number begins; the end where there are not so many.
@@ -126,7 +117,15 @@ pub(crate) fn find(text: &[u8], needle: &[u8], failures: &[u32]) -> Option<usize
 
 /// For every beginning of `needle` the length of its longest proper ending that is a beginning as well.
 pub(crate) fn failures(needle: &[u8]) -> Vec<u32> {
-    let mut failures: Vec<u32> = Vec::with_capacity(needle.len());
+    let mut failures = Vec::new();
+    write_failures(needle, &mut failures);
+    failures
+}
+
+/// The same, into memory that is there.
+pub(crate) fn write_failures(needle: &[u8], failures: &mut Vec<u32>) {
+    failures.clear();
+    failures.reserve_exact(needle.len());
     let mut matched = 0_usize;
     for (index, byte) in needle.iter().enumerate() {
         while matched > 0 && needle[matched] != *byte {
@@ -137,7 +136,6 @@ pub(crate) fn failures(needle: &[u8]) -> Vec<u32> {
         }
         failures.push(matched as u32);
     }
-    failures
 }
 
 #[cfg(test)]

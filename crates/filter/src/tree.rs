@@ -2,6 +2,7 @@
 
 use crate::number::Number;
 use crate::path::{ListPath, Path};
+use crate::regexp::Regexp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -115,8 +116,8 @@ pub enum Test {
     },
     /// `REGEXP 'expression'`: it matches somewhere in the string.
     Regexp {
-        /// The expression as it was written; it compiles.
-        pattern: Box<str>,
+        /// The expression, compiled.
+        regexp: Regexp,
         /// `NOT REGEXP`.
         negated: bool,
     },

@@ -10,20 +10,28 @@ const NONE: u32 = u32::MAX;
 /// A node; 0 is the root.
 pub(crate) type NodeId = u32;
 
-/// The wanted paths of one part of a message. Nodes are numbered so that all below one follow it.
+/// The wanted paths of one part of a message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trie {
     nodes: Vec<Node>,
+    free: Vec<NodeId>,
+    /// Wanted paths.
+    count: usize,
+    /// Bytes of names.
+    bytes: usize,
+    /// Nodes that were looked at to change it.
+    #[cfg(test)]
+    touched: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
     slot: u32,
-    /// The last node below.
-    last: NodeId,
-    /// Marks of the names: one that is none of them has mostly another mark.
+    /// The node above; of the root itself.
+    parent: NodeId,
+    /// Marks of the names: one that is none of them has mostly another mark. Some may be of names that are gone.
     marks: u64,
-    /// Names sorted by their prints.
+    /// Names sorted by their prints, those of one print by their bytes.
     names: Vec<Name>,
     /// Indexes in their order.
     indexes: Vec<(u32, NodeId)>,
@@ -37,54 +45,125 @@ struct Name {
     node: NodeId,
 }
 
+impl Node {
+    fn new(parent: NodeId) -> Node {
+        Node { slot: NONE, parent, marks: 0, names: Vec::new(), indexes: Vec::new() }
+    }
+}
+
 impl Trie {
-    /// The tree of these paths, each with its slot. No path is there twice.
-    pub(crate) fn new<'p>(paths: impl IntoIterator<Item = (&'p [Step], u32)>) -> Trie {
-        let mut paths: Vec<(&[Step], u32)> = paths.into_iter().collect();
-        if paths.is_empty() {
-            return Trie::default();
+    /// Has a path read into a slot; it is not there yet. As much work as it has steps.
+    pub(crate) fn insert(&mut self, steps: &[Step], slot: u32) {
+        if self.nodes.is_empty() {
+            self.nodes.push(Node::new(0));
         }
-        paths.sort_unstable();
-        let mut trie = Trie::default();
-        trie.add(&paths, 0);
-        trie
+        let mut node = 0;
+        for step in steps {
+            node = self.below(node, step).unwrap_or_else(|| self.grow(node, step));
+        }
+        self.touch(steps.len());
+        self.nodes[node as usize].slot = slot;
+        self.count += 1;
     }
 
-    /// Adds the node that these paths have in common after so many steps. As deep as the longest path.
-    fn add(&mut self, mut paths: &[(&[Step], u32)], depth: usize) -> NodeId {
-        let id = self.nodes.len() as NodeId;
-        let mut slot = NONE;
-        // The shortest is first.
-        if let Some(((steps, found), rest)) = paths.split_first()
-            && steps.len() == depth
-        {
-            (slot, paths) = (*found, rest);
+    /// The opposite.
+    pub(crate) fn remove(&mut self, steps: &[Step]) {
+        let mut node = 0;
+        for step in steps {
+            let Some(found) = self.below(node, step) else { return };
+            node = found;
         }
-        self.nodes.push(Node { slot, last: id, marks: 0, names: Vec::new(), indexes: Vec::new() });
-        let (mut names, mut indexes) = (Vec::new(), Vec::new());
-        while let Some((steps, _)) = paths.first() {
-            let step = &steps[depth];
-            let same = paths.iter().take_while(|(steps, _)| steps[depth] == *step).count();
-            let (group, rest) = paths.split_at(same);
-            let node = self.add(group, depth + 1);
-            match step {
-                Step::Name(name) => {
-                    let name: Box<[u8]> = name.as_bytes().into();
-                    names.push(Name { print: print(&name, 0, name.len()), name, node });
-                }
-                Step::Index(index) => indexes.push((*index, node)),
-                // Behind it nothing has a place of its own.
-                Step::Every => {}
+        self.touch(steps.len());
+        self.nodes[node as usize].slot = NONE;
+        self.count -= 1;
+        // What leads nowhere any more goes.
+        for step in steps.iter().rev() {
+            let Node { slot, parent, names, indexes, .. } = &self.nodes[node as usize];
+            if *slot != NONE || !names.is_empty() || !indexes.is_empty() {
+                break;
             }
-            paths = rest;
+            let parent = *parent;
+            self.nodes[node as usize] = Node::new(0);
+            self.free.push(node);
+            self.cut(parent, step, node);
+            node = parent;
         }
-        names.sort_unstable_by_key(|name: &Name| name.print);
-        indexes.sort_unstable();
-        let last = (self.nodes.len() - 1) as NodeId;
-        let node = &mut self.nodes[id as usize];
-        node.marks = names.iter().fold(0, |marks, name| marks | mark(name.print, name.name.len()));
-        (node.last, node.names, node.indexes) = (last, names, indexes);
+        if self.count == 0 {
+            *self = Trie::default();
+        }
+    }
+
+    fn below(&self, node: NodeId, step: &Step) -> Option<NodeId> {
+        match step {
+            Step::Name(name) => self.name(node, name.as_bytes(), 0, name.len()),
+            Step::Index(index) => self.index(node, *index),
+            // Behind it nothing has a place of its own.
+            Step::Every => None,
+        }
+    }
+
+    fn grow(&mut self, parent: NodeId, step: &Step) -> NodeId {
+        let new = Node::new(parent);
+        let id = match self.free.pop() {
+            Some(free) => {
+                self.nodes[free as usize] = new;
+                free
+            }
+            None => {
+                self.nodes.push(new);
+                (self.nodes.len() - 1) as NodeId
+            }
+        };
+        let Node { names, indexes, marks, .. } = &mut self.nodes[parent as usize];
+        match step {
+            Step::Name(name) => {
+                let name: Box<[u8]> = name.as_bytes().into();
+                self.bytes += name.len();
+                let print = print(&name, 0, name.len());
+                *marks |= mark(print, name.len());
+                let at = place(names, print, &name);
+                names.insert(at, Name { print, name, node: id });
+            }
+            Step::Index(index) => {
+                let at = indexes.partition_point(|(known, _)| known < index);
+                indexes.insert(at, (*index, id));
+            }
+            Step::Every => {}
+        }
         id
+    }
+
+    fn cut(&mut self, parent: NodeId, step: &Step, node: NodeId) {
+        let Node { names, indexes, marks, .. } = &mut self.nodes[parent as usize];
+        match step {
+            Step::Name(name) => {
+                self.bytes -= name.len();
+                let print = print(name.as_bytes(), 0, name.len());
+                let at = place(names, print, name.as_bytes());
+                if names.get(at).is_some_and(|known| known.node == node) {
+                    names.remove(at);
+                }
+                if names.is_empty() {
+                    *marks = 0;
+                }
+            }
+            Step::Index(_) => indexes.retain(|(_, below)| *below != node),
+            Step::Every => {}
+        }
+    }
+
+    #[cfg(test)]
+    fn touch(&mut self, nodes: usize) {
+        self.touched += nodes;
+    }
+
+    #[cfg(not(test))]
+    fn touch(&mut self, _: usize) {}
+
+    /// Nodes that were looked at to change it.
+    #[cfg(test)]
+    pub(crate) fn touched(&self) -> usize {
+        self.touched
     }
 
     /// Whether nothing is wanted.
@@ -92,7 +171,7 @@ impl Trie {
         self.nodes.is_empty()
     }
 
-    /// Number of nodes.
+    /// Number of nodes, free ones included.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -104,14 +183,28 @@ impl Trie {
         (slot != NONE).then_some(slot as usize)
     }
 
-    /// The last node below this one.
-    pub(crate) fn last(&self, node: NodeId) -> NodeId {
-        self.nodes[node as usize].last
+    /// Whether a node is `above` or below it. As deep as they lie apart.
+    pub(crate) fn is_within(&self, mut node: NodeId, above: NodeId) -> bool {
+        while node != above {
+            if node == 0 {
+                return false;
+            }
+            node = self.nodes[node as usize].parent;
+        }
+        true
     }
 
     /// How many names a node has below it.
     pub(crate) fn name_count(&self, node: NodeId) -> usize {
         self.nodes[node as usize].names.len()
+    }
+
+    /// Bytes that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        // Each node but the root is a name or an index of another.
+        self.nodes.capacity() * (size_of::<Node>() + size_of::<Name>())
+            + self.free.capacity() * size_of::<NodeId>()
+            + self.bytes
     }
 
     /// The node of a name, which lies in `text`.
@@ -146,12 +239,19 @@ impl Trie {
 }
 
 fn find(names: &[Name], wanted: u64, text: &[u8]) -> Option<NodeId> {
-    let first = match names.len() {
-        ..=8 => names.iter().position(|name| name.print == wanted)?,
-        _ => names.partition_point(|name| name.print < wanted),
+    let found = match names.len() {
+        ..=8 => names.iter().find(|name| name.print == wanted && *name.name == *text)?,
+        _ => {
+            let found = names.get(place(names, wanted, text))?;
+            (found.print == wanted && *found.name == *text).then_some(found)?
+        }
     };
-    let mut same = names[first..].iter().take_while(|name| name.print == wanted);
-    same.find(|name| *name.name == *text).map(|name| name.node)
+    Some(found.node)
+}
+
+/// The place of a name among others, or where it would be.
+fn place(names: &[Name], print: u64, text: &[u8]) -> usize {
+    names.partition_point(|name| (name.print, &*name.name) < (print, text))
 }
 
 /// One bit of 64, by the first three bytes and the length.
@@ -191,8 +291,12 @@ mod tests {
         let texts =
             ["a", "a.b", "a.b.c", "a.1", "a.7.x", "ab", "longer name", "longer name two", "x.y"];
         let paths: Vec<Vec<Step>> = texts.iter().map(|text| path(text)).collect();
-        let trie = Trie::new(paths.iter().zip(0..).map(|(path, slot)| (path.as_slice(), slot)));
-        let find = |text: &str| {
+        let mut trie = Trie::default();
+        paths.iter().zip(0..).for_each(|(path, slot)| trie.insert(path, slot));
+        let find = |trie: &Trie, text: &str| {
+            if trie.is_empty() {
+                return None;
+            }
             path(text).iter().try_fold(0, |node, step| match step {
                 Step::Name(name) => trie.name(node, name.as_bytes(), 0, name.len()),
                 Step::Index(index) => trie.index(node, *index),
@@ -200,13 +304,28 @@ mod tests {
             })
         };
         for (slot, text) in texts.iter().enumerate() {
-            assert_eq!(find(text).and_then(|node| trie.slot(node)), Some(slot), "{text}");
+            assert_eq!(find(&trie, text).and_then(|node| trie.slot(node)), Some(slot), "{text}");
         }
         for text in ["b", "a.c", "a.0", "longer n", "longer name t", "", "a.b.c.d"] {
-            assert_eq!(find(text), None, "{text}");
+            assert_eq!(find(&trie, text), None, "{text}");
         }
-        assert_eq!(find("x").and_then(|node| trie.slot(node)), None);
-        let (a, last) = (find("a").unwrap(), find("a.7.x").unwrap());
-        assert!(trie.last(a) >= last && trie.last(a) < find("ab").unwrap());
+        let (a, last) = (find(&trie, "a").unwrap(), find(&trie, "a.7.x").unwrap());
+        assert!(trie.is_within(last, a) && !trie.is_within(find(&trie, "ab").unwrap(), a));
+        assert_eq!(find(&trie, "x").and_then(|node| trie.slot(node)), None);
+        // What goes takes nothing else along, and leaves nothing behind.
+        for (slot, text) in texts.iter().enumerate() {
+            trie.remove(&paths[slot]);
+            assert_eq!(find(&trie, text).and_then(|node| trie.slot(node)), None, "{text}");
+            for (slot, text) in texts.iter().enumerate().skip(slot + 1) {
+                assert_eq!(
+                    find(&trie, text).and_then(|node| trie.slot(node)),
+                    Some(slot),
+                    "{text}"
+                );
+            }
+            trie.insert(&paths[slot], slot as u32);
+            trie.remove(&paths[slot]);
+        }
+        assert!(trie.is_empty() && trie.bytes() == 0);
     }
 }

@@ -39,11 +39,12 @@ pub const PURE: [&str; 8] =
     ["base", "balance", "amqp", "filter", "store", "queue", "directory", "broker"];
 
 /// Packages that a pure crate may use: they keep no state and reach for no operating system.
-const PURE_PACKAGES: [&str; 11] = [
+const PURE_PACKAGES: [&str; 12] = [
     "slab",
     "hashbrown",
     "foldhash",
     "regex",
+    "regex-automata",
     "regex-syntax",
     "sha2",
     "md-5",

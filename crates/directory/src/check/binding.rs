@@ -4,7 +4,7 @@ use super::{Check, check_not_default};
 use crate::binding::Destination;
 use crate::change::{BindingChange, Change, Checked};
 use crate::request::{Request, clean_name};
-use crate::router;
+use crate::router::{self, Prepared};
 use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::table::Table;
@@ -47,17 +47,23 @@ impl Check<'_> {
                 let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
                 return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
             }
-            router::check_binding(from.kind, routing_key, arguments.as_ref())?;
         }
-        let change = Box::new(BindingChange {
+        let kind = from.kind;
+        let mut change = Box::new(BindingChange {
             vhost: vhost.id,
             source: source.into(),
             destination,
             routing_key: routing_key.as_str().into(),
             arguments,
+            filter: Prepared::default(),
         });
+        // Before its arguments are read, which may take long.
         if topology.find_binding(&change).is_some() == binds {
             return Ok(Checked::Already(None));
+        }
+        if binds {
+            let BindingChange { routing_key, arguments, .. } = &*change;
+            change.filter = router::check_binding(kind, routing_key, arguments.as_ref())?;
         }
         Ok(Checked::Change(if binds { Change::Bound(change) } else { Change::Unbound(change) }))
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::exchange::ExchangeKind;
 use crate::policy::{ApplyTo, Policy, PolicyScope};
+use crate::router::Prepared;
 use crate::user::HashingAlgorithm;
 use alloc::format;
 use alloc::string::String;
@@ -63,6 +64,7 @@ fn bound(destination: Destination, routing_key: &str, arguments: Table) -> Box<B
         destination,
         routing_key: routing_key.into(),
         arguments: arguments.to_bytes(),
+        filter: Prepared::default(),
     })
 }
 

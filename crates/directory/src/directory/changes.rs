@@ -3,6 +3,7 @@
 use super::Directory;
 use crate::change::{Applied, Change, Checked};
 use crate::request::Request;
+use crate::router::request_effort;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
@@ -51,6 +52,15 @@ impl Directory {
     #[must_use]
     pub fn effort(&self, change: &Change) -> usize {
         self.topology.effort(change)
+    }
+
+    /// How much work a request is that was refused.
+    #[must_use]
+    pub fn refusal_effort(&self, request: &Request) -> usize {
+        match request {
+            Request::Bind { arguments, .. } => 1 + request_effort(arguments),
+            _ => 1,
+        }
     }
 
     /// Applies a change and tells what followed from it.

@@ -7,12 +7,13 @@ use super::{Message, Meter};
 use crate::binding::{Bindings, Link};
 use crate::exchange::ExchangeKind;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
-use lepus_amqp::table::{TableRef, ValueRef};
+use lepus_amqp::table::{Table, TableRef, Value, ValueRef};
 use lepus_base::{HashState, LinearTable};
 use lepus_filter::{
-    BodyFormat, Filter, FilterSet, Limits, Match, Meta, Scratch, SetLimits, Subscription,
+    BodyFormat, Filter, FilterSet, Limits, Match, Meta, Scratch, SetFull, SetLimits, Subscription,
 };
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
@@ -25,6 +26,8 @@ pub const FORMAT: &str = "x-filter-format";
 
 /// A step of a filter is as much as so many steps of routing.
 const STEPS: u32 = 2;
+/// Filters of an exchange that read bodies in one way may take one part in so many of the steps that a message has left.
+const SHARE: u32 = 4;
 
 /// A filter as a binding's arguments have it.
 #[derive(Debug)]
@@ -32,6 +35,62 @@ pub(crate) struct Parsed {
     filter: Filter,
     format: BodyFormat,
 }
+
+/// The filter of a binding that was checked, so that it is not read again by those who apply the change. It says
+/// nothing that the binding's arguments do not say.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared(Option<Arc<Parsed>>);
+
+impl Prepared {
+    /// How much work it is to put it into the exchange's set, beside what every binding is.
+    pub(crate) fn effort(&self) -> usize {
+        self.0.as_ref().map_or(0, |parsed| parsed.filter.effort())
+    }
+}
+
+impl Prepared {
+    /// Calls `with` with the filter in a binding's arguments, which have one.
+    pub(super) fn with<R>(&self, arguments: TableRef<'_>, with: impl FnOnce(&Parsed) -> R) -> R {
+        if let Prepared(Some(parsed)) = self {
+            return with(parsed);
+        }
+        // It was checked when it came; by a later version's rules it may be none: then nothing matches it.
+        let parsed = parse(arguments).ok().flatten().unwrap_or_else(never_matches);
+        with(&parsed)
+    }
+
+    /// Whether there is room for it beside others.
+    ///
+    /// # Errors
+    /// What there would be too much of.
+    pub(super) fn check(
+        &self,
+        filters: Option<&Filters>,
+        limits: FilterLimits,
+    ) -> Result<(), SetFull> {
+        match (self, filters) {
+            (Prepared(None), _) => Ok(()),
+            (Prepared(Some(parsed)), Some(filters)) => filters.check(parsed, limits),
+            (Prepared(Some(parsed)), None) => check_alone(parsed, 0, limits),
+        }
+    }
+}
+
+impl PartialEq for Prepared {
+    fn eq(&self, _: &Prepared) -> bool {
+        true
+    }
+}
+
+/// How much work a request to bind is that is refused, if its arguments have a filter: it may have been read to its end.
+pub(crate) fn request_effort(arguments: &Table) -> usize {
+    let text = |name| arguments.get(name).and_then(Value::as_text);
+    let filter = text(FILTER).or_else(|| text(SELECTOR));
+    filter.map_or(0, |filter| REFUSED_EFFORT * Filter::effort_of_text(filter.len()))
+}
+
+/// How much more it may be to refuse a filter than to read a simple one of its length.
+const REFUSED_EFFORT: usize = 16;
 
 fn refuse(text: alloc::string::String) -> Refusal {
     Refusal::new(RefusalKind::PreconditionFailed, text)
@@ -81,7 +140,7 @@ pub(crate) fn is_filtered(arguments: TableRef<'_>) -> bool {
 ///
 /// # Errors
 /// 406 for one that is not well-formed, with the place in its text.
-pub(crate) fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> {
+fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> {
     if arguments.is_empty() {
         return Ok(None);
     }
@@ -101,7 +160,7 @@ pub fn consumer_filter(arguments: TableRef<'_>) -> Result<Option<(Filter, BodyFo
 }
 
 /// A filter that nothing matches.
-pub(crate) fn never_matches() -> Parsed {
+fn never_matches() -> Parsed {
     let filter = Filter::parse("FALSE", &Limits::default()).expect("it is a filter");
     Parsed { filter, format: BodyFormat::None }
 }
@@ -110,14 +169,23 @@ pub(crate) fn never_matches() -> Parsed {
 ///
 /// # Errors
 /// 406 as for [`parse`], and where an exchange that routes by filters alone gets a binding without one.
-pub(crate) fn check(kind: ExchangeKind, arguments: TableRef<'_>) -> Result<(), Refusal> {
+pub(crate) fn check(kind: ExchangeKind, arguments: TableRef<'_>) -> Result<Prepared, Refusal> {
     match parse(arguments)? {
         None if kind == ExchangeKind::Filter => Err(refuse(format!(
             "a binding of an exchange of type '{}' needs {FILTER}",
             kind.name()
         ))),
-        _ => Ok(()),
+        parsed => Ok(Prepared(parsed.map(Arc::new))),
     }
+}
+
+/// What all filters of an exchange may have together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilterLimits {
+    /// Distinct fields that are named.
+    pub(crate) fields_max: usize,
+    /// Bytes that they take.
+    pub(crate) bytes_max: usize,
 }
 
 /// A binding with a filter.
@@ -149,19 +217,31 @@ impl Filters {
         self.by_binding.len()
     }
 
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let sets: usize = self.sets.iter().map(|(_, set)| set.bytes()).sum();
+        size_of::<Filters>() + sets + self.by_binding.len() * size_of::<Filtered>()
+    }
+
+    /// Whether there is room for one more filter.
+    ///
+    /// # Errors
+    /// What there would be too much of.
+    pub(crate) fn check(&self, parsed: &Parsed, limits: FilterLimits) -> Result<(), SetFull> {
+        let Some((_, set)) = self.sets.iter().find(|(other, _)| *other == parsed.format) else {
+            return check_alone(parsed, self.bytes(), limits);
+        };
+        let others = self.bytes() - set.bytes();
+        let FilterLimits { fields_max: paths_max, bytes_max } = limits;
+        set.check(&parsed.filter, &SetLimits { paths_max, bytes_max, ..UNLIMITED }, others)
+    }
+
     /// Adds the filter of a binding that has none yet.
     pub(crate) fn insert(&mut self, binding: u32, parsed: &Parsed) {
         let Parsed { filter, format } = parsed;
         let found = self.sets.iter().position(|(other, _)| other == format);
         let set = found.unwrap_or_else(|| {
-            // How many there may be is checked before.
-            let limits = SetLimits {
-                filters_max: usize::MAX,
-                unindexed_max: usize::MAX,
-                paths_max: usize::MAX,
-                ..SetLimits::default()
-            };
-            self.sets.push((*format, FilterSet::new(limits, self.hash)));
+            self.sets.push((*format, FilterSet::new(UNLIMITED, self.hash)));
             self.sets.len() - 1
         });
         let subscription = self.sets[set].1.add(filter, u64::from(binding));
@@ -193,7 +273,8 @@ impl Filters {
         self.sets.iter_mut().any(|(_, set)| set.work(steps))
     }
 
-    /// Finds the bindings whose filters a message matches; none when the message has taken more steps than it may.
+    /// Finds the bindings whose filters a message matches. Those that take more than their share of the steps match
+    /// nothing, and take nothing along.
     fn find(&self, message: Message<'_>, scan: &mut FilterScan, meter: &Meter) {
         scan.bindings.clear();
         for (format, set) in &self.sets {
@@ -209,12 +290,11 @@ impl Filters {
                 },
             };
             scan.found.clear();
-            let steps_max = u64::from(meter.left() / STEPS);
+            let steps_max = u64::from(meter.left() / SHARE / STEPS);
             let report = set.matches(&asked, steps_max, &mut scan.scratch, &mut scan.found);
             let steps = report.steps.saturating_mul(u64::from(STEPS));
-            // One more than there are, where it ran out before it had taken them.
-            let least = if report.has_run_out { meter.left().saturating_add(1) } else { 0 };
-            meter.spend(u32::try_from(steps).unwrap_or(u32::MAX).max(least));
+            meter.spend(u32::try_from(steps).unwrap_or(u32::MAX));
+            scan.given_up += u32::from(report.has_run_out);
             scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
         }
         scan.bindings.sort_unstable();
@@ -229,6 +309,38 @@ pub(crate) struct FilterScan {
     /// The bindings whose filters the message matched that was asked last, by place.
     bindings: Vec<u32>,
     links: Vec<Link>,
+    /// Sets of this message that took more steps than they may.
+    given_up: u32,
+}
+
+impl FilterScan {
+    /// Begins with a message.
+    pub(super) fn begin(&mut self) {
+        self.given_up = 0;
+    }
+
+    /// How many sets took more steps than they may.
+    pub(super) fn given_up(&self) -> u32 {
+        self.given_up
+    }
+}
+
+/// A set takes what it is given: how much that may be is checked before.
+const UNLIMITED: SetLimits = SetLimits {
+    filters_max: usize::MAX,
+    unindexed_max: usize::MAX,
+    paths_max: usize::MAX,
+    bytes_max: usize::MAX,
+    body_bytes_max: 1 << 20,
+};
+
+/// Whether there is room for the first filter of a set, beside so many bytes of others.
+fn check_alone(parsed: &Parsed, others: usize, limits: FilterLimits) -> Result<(), SetFull> {
+    let allowed = limits.bytes_max;
+    if others.saturating_add(parsed.filter.bytes_max()) > allowed {
+        return Err(SetFull { what: "bytes for all filters", allowed });
+    }
+    Ok(())
 }
 
 /// What an exchange's filters say of one message; they are asked when the first binding with one is met.

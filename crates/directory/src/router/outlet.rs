@@ -1,17 +1,13 @@
 //! What an exchange has of its bindings: a router that fits its type, and the filters that bindings have.
 
-use super::filters::{self, Filters};
-use super::{Router, is_filtered};
+use super::Router;
+use super::filters::{FilterLimits, Filters, Prepared, is_filtered};
 use crate::binding::{Binding, Bindings, Destination};
 use crate::exchange::ExchangeKind;
 use alloc::boxed::Box;
 use lepus_amqp::table::TableRef;
 use lepus_base::HashState;
-
-/// Bytes that a filter takes in its exchange's set beside its parts, about.
-const FILTER_BYTES: usize = 256;
-/// How often a set has the text of a filter, about: as it was written, in normal form, and its values.
-const FILTER_PARTS: usize = 3;
+use lepus_filter::SetFull;
 
 /// The bindings of one exchange, as routing finds them.
 #[derive(Clone, Debug)]
@@ -30,18 +26,39 @@ impl Outlet {
 
     /// Adds a binding that was checked with [`check_binding`](super::check_binding); `to` is its target by name. Whether
     /// it has a filter.
-    pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32, to: &Destination) -> bool {
-        // It was checked when it came; by a later version's rules it may be none: then nothing matches it.
-        let filter = filters::parse(bindings.get(place).arguments());
-        let filter = filter.unwrap_or_else(|_| Some(filters::never_matches()));
-        if let Some(filter) = &filter {
+    pub(crate) fn insert(
+        &mut self,
+        bindings: &mut Bindings,
+        place: u32,
+        to: &Destination,
+        filter: &Prepared,
+    ) -> bool {
+        let is_filtered = is_filtered(bindings.get(place).arguments());
+        if is_filtered {
             let filters = self.filters.get_or_insert_with(|| Box::new(Filters::new(self.hash)));
-            filters.insert(place, filter);
+            filter.with(bindings.get(place).arguments(), |parsed| filters.insert(place, parsed));
         }
-        if filter.is_none() || !self.router.takes_everything() {
+        if !is_filtered || !self.router.takes_everything() {
             self.router.insert(bindings, place, to);
         }
-        filter.is_some()
+        is_filtered
+    }
+
+    /// Whether there is room for the filter of one more binding.
+    ///
+    /// # Errors
+    /// What there would be too much of.
+    pub(crate) fn check_filter(
+        &self,
+        filter: &Prepared,
+        limits: FilterLimits,
+    ) -> Result<(), SetFull> {
+        filter.check(self.filters.as_deref(), limits)
+    }
+
+    /// Bytes that its bindings' filters take.
+    pub(crate) fn filter_bytes(&self) -> usize {
+        self.filters.as_ref().map_or(0, |filters| filters.bytes())
     }
 
     /// Removes a binding. Whether it has a filter.
@@ -67,14 +84,9 @@ impl Outlet {
         self.filters.as_mut().is_some_and(|filters| filters.tidy(steps))
     }
 
-    /// About how many bytes a binding takes in here.
+    /// About how many bytes a binding takes in here, but for its filter: see [`Outlet::filter_bytes`].
     pub(crate) fn bytes_of(&self, binding: &Binding) -> usize {
-        let arguments = binding.arguments();
-        let of_filter = match is_filtered(arguments) {
-            true => FILTER_BYTES + FILTER_PARTS * arguments.bytes().len(),
-            false => 0,
-        };
-        self.router.bytes_of(binding) + of_filter
+        self.router.bytes_of(binding)
     }
 
     /// Bytes of the router's tables.

@@ -84,13 +84,14 @@ impl Topology {
     /// Whether all of the bindings to a queue are gone, and the queue.
     fn clear_queue(&mut self, place: u32, budget: &mut usize, applied: &mut Applied) -> bool {
         while *budget > 0 {
-            spend(budget, REMOVAL_LOOKS);
             let binding = self.queues.at(place).as_target;
             if binding == NONE {
+                spend(budget, REMOVAL_LOOKS);
                 self.dead.remove(&Target::queue(place));
                 self.free_queue(place);
                 return true;
             }
+            spend(budget, REMOVAL_LOOKS * self.removal(binding));
             self.clear_binding(binding, applied);
         }
         false
@@ -99,7 +100,6 @@ impl Topology {
     /// The same for an exchange; those that lead to it go first.
     fn clear_exchange(&mut self, place: u32, budget: &mut usize, applied: &mut Applied) -> bool {
         while *budget > 0 {
-            spend(budget, REMOVAL_LOOKS);
             let slot = self.exchanges.at(place);
             let (as_target, as_source) = (slot.as_target, slot.as_source);
             if as_target == NONE {
@@ -107,9 +107,11 @@ impl Topology {
             }
             let binding = if as_target == NONE { as_source } else { as_target };
             if binding == NONE {
+                spend(budget, REMOVAL_LOOKS);
                 self.free_exchange(place, applied);
                 return true;
             }
+            spend(budget, REMOVAL_LOOKS * self.removal(binding));
             self.clear_binding(binding, applied);
         }
         false
@@ -145,8 +147,14 @@ impl Topology {
                 };
                 continue;
             }
+            let removal = match stage {
+                Stage::Bindings if self.bindings.try_get(*next as u32).is_some() => {
+                    self.removal(*next as u32)
+                }
+                _ => 1,
+            };
             let is_gone = self.clear_place(vhost, *stage, *next, applied);
-            spend(budget, if is_gone { REMOVAL_LOOKS } else { 1 });
+            spend(budget, if is_gone { REMOVAL_LOOKS * removal } else { 1 });
             *next += 1;
         }
         false

@@ -1,8 +1,9 @@
 //! The exchanges, and how they are found.
 
 use super::name_hash;
+use crate::binding::Bindings;
 use crate::binding::NONE;
-use crate::binding::{Bindings, Destination};
+use crate::change::BindingChange;
 use crate::exchange::ExchangeInfo;
 use crate::router::Outlet;
 use alloc::boxed::Box;
@@ -25,6 +26,14 @@ pub(super) struct ExchangeSlot {
     pub(super) as_target: u32,
     /// Nobody finds it any more; it stays until its bindings are gone.
     pub(super) is_gone: bool,
+}
+
+/// Bytes that the filters of an exchange's bindings took, and take now.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub(super) struct Grown {
+    pub(super) before: usize,
+    pub(super) after: usize,
 }
 
 /// All exchanges by place, with those on their way out.
@@ -85,28 +94,45 @@ impl Exchanges {
         self.slots.get(place)
     }
 
-    /// Has messages to the exchange at a place find a binding; `to` is its target by name.
-    pub(super) fn bind(&mut self, at: u32, bindings: &mut Bindings, place: u32, to: &Destination) {
-        if self.at_mut(at).outlet.insert(bindings, place, to) {
+    /// Has messages to the exchange at a place find a binding, which came by a change.
+    pub(super) fn bind(
+        &mut self,
+        at: u32,
+        bindings: &mut Bindings,
+        place: u32,
+        change: &BindingChange,
+    ) -> Grown {
+        let outlet = &mut self.slots[at as usize].outlet;
+        let before = outlet.filter_bytes();
+        if outlet.insert(bindings, place, &change.destination, &change.filter) {
             self.untidy.insert(at);
         }
+        Grown { before, after: outlet.filter_bytes() }
     }
 
     /// The opposite.
-    pub(super) fn unbind(&mut self, at: u32, bindings: &mut Bindings, place: u32) {
-        if self.at_mut(at).outlet.remove(bindings, place) {
+    pub(super) fn unbind(&mut self, at: u32, bindings: &mut Bindings, place: u32) -> Grown {
+        let outlet = &mut self.slots[at as usize].outlet;
+        let before = outlet.filter_bytes();
+        if outlet.remove(bindings, place) {
             self.untidy.insert(at);
         }
+        Grown { before, after: outlet.filter_bytes() }
     }
 
     /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds. What
     /// they say is the same before and after.
-    pub(super) fn tidy(&mut self, steps: usize) {
-        let Some(&place) = self.untidy.first() else { return };
-        let slot = self.slots.get_mut(place as usize);
-        if !slot.is_some_and(|slot| slot.outlet.tidy(steps)) {
+    pub(super) fn tidy(&mut self, steps: usize) -> Grown {
+        let Some(&place) = self.untidy.first() else { return Grown::default() };
+        let Some(slot) = self.slots.get_mut(place as usize) else {
+            self.untidy.remove(&place);
+            return Grown::default();
+        };
+        let before = slot.outlet.filter_bytes();
+        if !slot.outlet.tidy(steps) {
             self.untidy.remove(&place);
         }
+        Grown { before, after: slot.outlet.filter_bytes() }
     }
 
     /// Whether [`Exchanges::tidy`] has something to do.

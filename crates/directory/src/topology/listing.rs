@@ -5,6 +5,7 @@ use crate::binding::{Chain, Destination};
 use crate::change::BindingChange;
 use crate::exchange::ExchangeInfo;
 use crate::queue_info::QueueInfo;
+use crate::router::Prepared;
 use alloc::vec::Vec;
 use lepus_amqp::table::TableRef;
 use lepus_base::VhostId;
@@ -175,6 +176,7 @@ impl Topology {
             destination,
             routing_key: binding.routing_key.as_str().into(),
             arguments: binding.arguments().to_bytes(),
+            filter: Prepared::default(),
         }
     }
 

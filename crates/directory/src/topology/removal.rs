@@ -16,7 +16,8 @@ impl Topology {
             let binding = bindings.get(place);
             (binding.source, binding.target)
         };
-        self.exchanges.unbind(source, bindings, place);
+        let grown = self.exchanges.unbind(source, bindings, place);
+        self.size.change(grown.before, grown.after);
         let exchange = self.exchanges.at_mut(source);
         bindings.unlink(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings -= 1;

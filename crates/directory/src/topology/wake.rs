@@ -1,6 +1,6 @@
 //! What a change takes along, and what of it survives a restart.
 
-use super::Topology;
+use super::{FILTER_REMOVAL, Topology};
 use crate::binding::{Chain, Target};
 use crate::change::{BindingChange, Change};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -71,9 +71,18 @@ impl Topology {
         Wake::of(self, change).is_whole
     }
 
-    /// How much work it is to carry out a request that comes to this change: bindings that go.
+    /// How much work it is to carry out a request that comes to this change: bindings that go, and filters that come or
+    /// go.
     pub(crate) fn effort(&self, change: &Change) -> usize {
-        1 + Wake::of(self, change).steps
+        let of_filter = match change {
+            Change::Bound(binding) => binding.filter.effort(),
+            Change::Unbound(binding) => match self.find_binding(binding) {
+                Some(place) => self.removal(place),
+                None => 0,
+            },
+            _ => 0,
+        };
+        1 + of_filter + Wake::of(self, change).steps
     }
 
     /// The exchanges whose bindings a deletion takes along, by virtual host and name; `None` where
@@ -144,7 +153,8 @@ impl Search<'_> {
                 };
                 named = Some(place);
                 let slot = topology.exchanges.at(place);
-                self.charge(slot.bindings as usize)?;
+                let filters = slot.outlet.filter_count();
+                self.charge(slot.bindings as usize + (FILTER_REMOVAL - 1) * filters)?;
                 self.uprooted(slot.as_target)?
             }
             Change::QueueDeleted { id } => {
@@ -177,7 +187,7 @@ impl Search<'_> {
     /// The bindings that lead somewhere; `None` if they are more than the budget has.
     fn uprooted(&mut self, as_target: u32) -> Option<Vec<u32>> {
         let chain = self.topology.bindings.chain(Chain::Target, as_target);
-        chain.map(|binding| self.charge(1).map(|()| binding)).collect()
+        chain.map(|binding| self.charge(self.topology.removal(binding)).map(|()| binding)).collect()
     }
 
     fn charge(&mut self, steps: usize) -> Option<()> {

@@ -2,6 +2,7 @@
 
 use super::text::{behind_space, decode, number, number_end, string_end};
 use super::{DEPTH_MAX, Invalid};
+use crate::steps::{self, Steps};
 use crate::trie::{NodeId, Trie};
 use crate::value::{Source, Span, Value};
 use alloc::vec::Vec;
@@ -17,7 +18,7 @@ pub(crate) struct Scan {
     open: Vec<Open>,
     /// Wanted nodes in the order in which they were met.
     met: Vec<NodeId>,
-    /// By node, its last place in `met`.
+    /// By node, its last place in `met`; that of one that was not met is [`UNSEEN`], also of nodes of other tries.
     places: Vec<u32>,
 }
 
@@ -34,22 +35,30 @@ struct Open {
 /// Reads a document and writes the wanted values into `slots`, which are all missing before.
 ///
 /// # Errors
-/// When it is no JSON; what the slots hold then means nothing.
+/// When it is no JSON, or `steps` has run out; what the slots hold then means nothing.
 pub(crate) fn scan(
     text: &[u8],
     trie: &Trie,
     slots: &mut [Value],
     made: &mut Vec<u8>,
     room: &mut Scan,
+    steps: &mut Steps,
 ) -> Result<(), Invalid> {
+    if !steps.spend(steps::of_json(text.len())) {
+        return Err(Invalid);
+    }
     if core::str::from_utf8(text).is_err() || u32::try_from(text.len()).is_err() {
         return Err(Invalid);
     }
     room.open.clear();
-    room.met.clear();
-    room.places.clear();
-    room.places.resize(trie.len(), UNSEEN);
-    Scanner { text, at: 0, trie, slots, made, room }.document()
+    // There may be very many that are not met.
+    for node in room.met.drain(..) {
+        room.places[node as usize] = UNSEEN;
+    }
+    if room.places.len() < trie.len() {
+        room.places.resize(trie.len(), UNSEEN);
+    }
+    Scanner { text, at: 0, trie, slots, made, room, steps }.document()
 }
 
 struct Scanner<'s> {
@@ -59,6 +68,7 @@ struct Scanner<'s> {
     slots: &'s mut [Value],
     made: &'s mut Vec<u8>,
     room: &'s mut Scan,
+    steps: &'s mut Steps,
 }
 
 impl Scanner<'_> {
@@ -110,6 +120,9 @@ impl Scanner<'_> {
                 let (end, is_integer) = number_end(self.text, start)?;
                 self.at = end;
                 if let Some(slot) = self.slot(node) {
+                    if !self.steps.spend(steps::of_number(end - start)) {
+                        return Err(Invalid);
+                    }
                     self.slots[slot] = Value::Number(number(&self.text[start..end], is_integer));
                 }
                 return Ok(None);
@@ -143,6 +156,9 @@ impl Scanner<'_> {
 
     fn string(&mut self, start: usize, end: usize, is_escaped: bool) -> Result<Value, Invalid> {
         let span = if is_escaped {
+            if !self.steps.spend(steps::of_escapes(end - start)) {
+                return Err(Invalid);
+            }
             let begin = self.made.len();
             decode(&self.text[start..end], self.made)?;
             Span::new(Source::Made, begin, self.made.len())
@@ -245,8 +261,8 @@ impl Scanner<'_> {
     /// Each value is forgotten once at most, so the work is bounded by what was met.
     #[cold]
     fn forget(&mut self, node: NodeId, earlier: usize) {
-        let last = self.trie.last(node);
-        let below = self.room.met[earlier..].iter().take_while(|met| (node..=last).contains(*met));
+        let trie = self.trie;
+        let below = self.room.met[earlier..].iter().take_while(|met| trie.is_within(**met, node));
         for &met in below {
             if let Some(slot) = self.trie.slot(met) {
                 self.slots[slot] = Value::Missing;

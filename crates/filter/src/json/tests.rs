@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::path::Step;
+use crate::steps::Steps;
 use crate::trie::Trie;
 use crate::value::{Source, Value};
 use alloc::format;
@@ -69,10 +70,12 @@ fn is_same(value: Value, json: Option<&Json>, text: &[u8], made: &[u8]) -> bool 
 /// Scans a text and compares with the oracle. Whether it is JSON.
 fn check(text: &[u8], room: &mut Scan) -> bool {
     let paths = paths();
-    let trie = Trie::new(paths.iter().zip(0..).map(|(path, slot)| (path.as_slice(), slot)));
+    let mut trie = Trie::default();
+    paths.iter().zip(0..).for_each(|(path, slot)| trie.insert(path, slot));
+    let mut steps = Steps::new(u64::MAX);
     let mut slots = Vec::from([Value::Missing; PATHS.len()]);
     let mut made = Vec::new();
-    let scanned = scan(text, &trie, &mut slots, &mut made, room);
+    let scanned = scan(text, &trie, &mut slots, &mut made, room, &mut steps);
     let shown = String::from_utf8_lossy(text);
     let json = match serde_json::from_slice::<Json>(text) {
         Ok(json) => json,
@@ -92,7 +95,11 @@ fn check(text: &[u8], room: &mut Scan) -> bool {
         );
     }
     // Whether it is valid does not depend on what is wanted.
-    assert_eq!(scan(text, &Trie::default(), &mut [], &mut made, room), Ok(()), "{shown}");
+    assert_eq!(
+        scan(text, &Trie::default(), &mut [], &mut made, room, &mut steps),
+        Ok(()),
+        "{shown}"
+    );
     true
 }
 
@@ -187,7 +194,9 @@ fn nesting_has_a_limit_and_its_cost_is_that_of_the_text() {
     let mut room = Scan::default();
     let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     let mut valid = |text: &str| {
-        scan(text.as_bytes(), &Trie::default(), &mut [], &mut Vec::new(), &mut room).is_ok()
+        let mut steps = Steps::new(u64::MAX);
+        let trie = Trie::default();
+        scan(text.as_bytes(), &trie, &mut [], &mut Vec::new(), &mut room, &mut steps).is_ok()
     };
     assert!(valid(&nested(DEPTH_MAX)));
     assert!(!valid(&nested(DEPTH_MAX + 1)));

@@ -2,22 +2,24 @@
 
 use super::text::{behind_space, decode, number, number_end, string_end};
 use crate::path::Step;
+use crate::steps::{self, Steps};
 use crate::value::{Source, Span, Value};
 use alloc::vec::Vec;
 
 /// Appends the elements that a quantifier looks at: those of the array at `list`, each followed along `steps`.
-/// Returns the bytes that were looked at. As deep as there are `[*]` in the path.
+/// Going through it was asked for before; what is asked here is each element, so that they are not all found where
+/// `steps` runs out. As deep as there are `[*]` in the path.
 pub(crate) fn elements(
     text: &[u8],
     list: Span,
-    steps: &[Step],
+    way: &[Step],
     made: &mut Vec<u8>,
     out: &mut Vec<Value>,
-) -> usize {
+    steps: &mut Steps,
+) {
     let (start, end) = (list.start as usize, (list.start + list.length) as usize);
-    let mut walk = Walk { text: text.get(..end).unwrap_or_default(), made, out, looked_at: 0 };
-    walk.expand(start, steps);
-    walk.looked_at
+    let text = text.get(..end).unwrap_or_default();
+    Walk { text, made, out, steps }.expand(start, way);
 }
 
 /// Elements of an array or members of an object; equal keys count once.
@@ -54,7 +56,7 @@ struct Walk<'w> {
     text: &'w [u8],
     made: &'w mut Vec<u8>,
     out: &'w mut Vec<Value>,
-    looked_at: usize,
+    steps: &'w mut Steps,
 }
 
 impl Walk<'_> {
@@ -65,9 +67,11 @@ impl Walk<'_> {
         }
         let mut members = Members::new(self.text, at);
         while let Some((_, element)) = members.next() {
+            if !self.steps.spend(1) {
+                return;
+            }
             self.follow(element, steps);
         }
-        self.looked_at += members.at.saturating_sub(at);
     }
 
     /// Follows `steps` from a value.
@@ -109,7 +113,6 @@ impl Walk<'_> {
                 found = Some(value);
             }
         }
-        self.looked_at += members.at.saturating_sub(at);
         found
     }
 
@@ -126,7 +129,6 @@ impl Walk<'_> {
                 None => break None,
             }
         };
-        self.looked_at += members.at.saturating_sub(at);
         found
     }
 
@@ -137,6 +139,9 @@ impl Walk<'_> {
                 if !is_escaped {
                     return Span::new(Source::Body, at + 1, end).map(Value::Text);
                 }
+                if !self.steps.spend(steps::of_escapes(end - at)) {
+                    return None;
+                }
                 let begin = self.made.len();
                 decode(&self.text[at + 1..end], self.made).ok()?;
                 Span::new(Source::Made, begin, self.made.len()).map(Value::Text)
@@ -145,9 +150,12 @@ impl Walk<'_> {
             Some(b'[') => span(value_end(self.text, at)).map(Value::Array),
             Some(b't') => Some(Value::Bool(true)),
             Some(b'f') => Some(Value::Bool(false)),
-            Some(b'-' | b'0'..=b'9') => number_end(self.text, at)
-                .ok()
-                .map(|(end, is_integer)| Value::Number(number(&self.text[at..end], is_integer))),
+            Some(b'-' | b'0'..=b'9') => {
+                number_end(self.text, at).ok().and_then(|(end, is_integer)| {
+                    let may_read = self.steps.spend(steps::of_number(end - at));
+                    may_read.then(|| Value::Number(number(&self.text[at..end], is_integer)))
+                })
+            }
             _ => Some(Value::Null),
         };
         found.unwrap_or(Value::Missing)

@@ -66,6 +66,7 @@ impl Parser<'_, '_> {
 
     /// `ANY(path)` or `ALL(path)` and its test.
     fn quantified(&mut self, quantifier: Quantifier) -> Result<Node, FilterError> {
+        self.quantifiers += 1;
         self.advance()?;
         self.advance()?;
         let path = self.list_path()?;
@@ -97,10 +98,13 @@ impl Parser<'_, '_> {
                     "levels",
                     self.limits.depth_max,
                 )?;
+                self.name(&list)?;
                 Ok(ListPath { list, element })
             }
             Token::Word(name) if !word::is_reserved(name) => {
-                Ok(ListPath { list: word::field(name), element: Vec::new() })
+                let list = word::field(name);
+                self.name(&list)?;
+                Ok(ListPath { list, element: Vec::new() })
             }
             _ => {
                 let after = "(".into();
@@ -202,10 +206,19 @@ impl Parser<'_, '_> {
         self.bound(self.regexps <= self.limits.regexps_max, "REGEXP", self.limits.regexps_max)?;
         let (pattern, at) = self.string("a regular expression in quotes")?;
         self.spend(REGEXP_COST)?;
-        match regexp::compile(&pattern, self.limits.regexp_bytes_max) {
-            Ok(_) => Ok(Test::Regexp { pattern: pattern.into(), negated }),
-            Err(text) => Err(self.lexer.error(at, Reason::Regexp(text))),
-        }
+        let allowed = self.limits.regexp_text_bytes_max;
+        self.bound(pattern.len() <= allowed, "bytes of a regular expression", allowed)?;
+        let refuse = |text| self.lexer.error(at, Reason::Regexp(text));
+        let parsed = regexp::parse(&pattern).map_err(refuse)?;
+        self.weight.regexps += parsed.weight;
+        let allowed = self.limits.regexps_weight_max;
+        let what = "units of what regular expressions take to be translated";
+        self.bound(self.weight.regexps <= allowed, what, allowed)?;
+        let refuse = |text| self.lexer.error(at, Reason::Regexp(text));
+        let regexp = regexp::compile(&pattern, &parsed, self.limits.regexp_bytes_max);
+        let regexp = regexp.map_err(refuse)?;
+        self.weight.regexp_bytes += regexp.bytes();
+        Ok(Test::Regexp { regexp, negated })
     }
 
     fn is(&mut self, left: Node) -> Result<Node, FilterError> {

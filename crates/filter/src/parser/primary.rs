@@ -31,7 +31,11 @@ impl Parser<'_, '_> {
                 self.advance()?;
                 return match is_call {
                     true => self.call(name, at),
-                    false => self.node(Expr::Path(word::field(name)), 0, 1),
+                    false => {
+                        let path = word::field(name);
+                        self.name(&path)?;
+                        self.node(Expr::Path(path), 0, 1)
+                    }
                 };
             }
             Token::Path(..) => {
@@ -39,6 +43,7 @@ impl Parser<'_, '_> {
                     return Err(self.expected("a value"));
                 };
                 let path = self.path(section, steps, at)?;
+                self.name(&path)?;
                 return self.node(Expr::Path(path), 0, 1);
             }
             Token::Text(_) | Token::Number(_) => {

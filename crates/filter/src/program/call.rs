@@ -3,6 +3,7 @@
 use super::{Evaluation, NodeId};
 use crate::extract;
 use crate::number::Number;
+use crate::steps;
 use crate::text;
 use crate::tree::Function;
 use crate::value::{Source, Span, Value};
@@ -16,13 +17,21 @@ impl Evaluation<'_> {
     /// The value of a function; null where an argument is null or not of its type.
     pub(super) fn call(&mut self, function: Function, arguments: &[NodeId]) -> Value {
         if function == Function::Coalesce {
-            let mut values = arguments.iter().map(|id| self.value(*id));
-            return values.find(|value| !value.is_null()).unwrap_or(Value::Null);
+            for id in arguments {
+                let value = self.value(*id);
+                if !value.is_null() || self.room.steps.has_run_out() {
+                    return value;
+                }
+            }
+            return Value::Null;
         }
         // No function takes more.
         let mut values = [Value::Null; 3];
         for (value, id) in values.iter_mut().zip(arguments) {
             *value = self.value(*id);
+        }
+        if self.room.steps.has_run_out() {
+            return Value::Null;
         }
         let count = arguments.len();
         self.compute_call(function, values, count).unwrap_or(Value::Null)
@@ -42,7 +51,7 @@ impl Evaluation<'_> {
                 Value::Binary(span) => Some(Value::of_count(span.length as usize)),
                 _ => {
                     let span = first.string()?;
-                    self.look_at(span.length as usize);
+                    self.may(steps::of_code_points(span.length as usize))?;
                     Some(Value::of_count(text::count(self.sources().bytes(span))))
                 }
             },
@@ -52,7 +61,9 @@ impl Evaluation<'_> {
             }
             Function::Right => {
                 let count = self.integer(second).filter(|count| *count >= 0)?;
-                let length = text::count(self.sources().bytes(first.string()?)) as i128;
+                let span = first.string()?;
+                self.may(steps::of_code_points(span.length as usize))?;
+                let length = text::count(self.sources().bytes(span)) as i128;
                 self.part(first, length - count + 1, None)
             }
             Function::Substring if count == 2 => {
@@ -64,37 +75,57 @@ impl Evaluation<'_> {
                 let count = self.integer(third).filter(|count| *count >= 0)?;
                 self.part(first, from, Some(count))
             }
-            Function::StartsWith => self.both(first, second, |text, part| text.starts_with(part)),
-            Function::EndsWith => self.both(first, second, |text, part| text.ends_with(part)),
-            Function::Contains => self.both(first, second, |text, part| {
-                text::find(text, part, &text::failures(part)).is_some()
-            }),
-            Function::Abs => Some(Value::Number(first.number(self.sources())?.absolute())),
-            Function::Round => Some(Value::Number(first.number(self.sources())?.round())),
-            Function::Floor => Some(Value::Number(first.number(self.sources())?.floor())),
+            Function::StartsWith => self.ends(first, second, |text, part| text.starts_with(part)),
+            Function::EndsWith => self.ends(first, second, |text, part| text.ends_with(part)),
+            Function::Contains => self.contains(first, second),
+            Function::Abs => Some(Value::Number(self.number(first)?.absolute())),
+            Function::Round => Some(Value::Number(self.number(first)?.round())),
+            Function::Floor => Some(Value::Number(self.number(first)?.floor())),
             Function::Num => match first {
                 Value::Number(_) => Some(first),
-                _ => Some(Value::of_number(Number::parse(self.sources().bytes(first.string()?)))),
+                _ => {
+                    let span = first.string()?;
+                    self.may(steps::of_number(span.length as usize))?;
+                    Some(Value::of_number(Number::parse(self.sources().bytes(span))))
+                }
             },
             Function::Str => self.text_of(first),
             Function::Size => {
-                if let Value::Array(span) | Value::Object(span) = first {
-                    self.look_at(span.length as usize);
-                }
-                extract::size(self.message, first).map(Value::of_count)
+                let size = extract::size(self.message, first, &mut self.room.steps);
+                size.map(Value::of_count)
             }
             Function::Coalesce | Function::Exists | Function::Now => None,
         }
     }
 
-    fn integer(&self, value: Value) -> Option<i128> {
-        value.number(self.sources())?.wide()
+    /// Asks to do something; `None` where it must not be done.
+    fn may(&mut self, steps: u64) -> Option<()> {
+        self.spend(steps).then_some(())
     }
 
-    fn both(&mut self, one: Value, two: Value, holds: fn(&[u8], &[u8]) -> bool) -> Option<Value> {
+    fn integer(&mut self, value: Value) -> Option<i128> {
+        self.number(value)?.wide()
+    }
+
+    fn ends(&mut self, one: Value, two: Value, holds: fn(&[u8], &[u8]) -> bool) -> Option<Value> {
         let (one, two) = (one.string()?, two.string()?);
-        self.look_at(one.length as usize + two.length as usize);
+        self.may(steps::of_bytes(one.length.min(two.length) as usize))?;
         Some(Value::Bool(holds(self.sources().bytes(one), self.sources().bytes(two))))
+    }
+
+    fn contains(&mut self, text: Value, part: Value) -> Option<Value> {
+        let (text, part) = (text.string()?, part.string()?);
+        if part.length > text.length {
+            return Some(Value::Bool(false));
+        }
+        self.may(steps::of_find(text.length as usize, part.length as usize))?;
+        let mut failures = core::mem::take(&mut self.room.failures);
+        let (text, part) = (self.sources().bytes(text), self.sources().bytes(part));
+        text::write_failures(part, &mut failures);
+        let is_found = text::find(text, part, &failures).is_some();
+        self.room.failures = failures;
+        self.room.failures.shrink_to(CHANGED_BYTES_MAX);
+        Some(Value::Bool(is_found))
     }
 
     fn change_case(&mut self, value: Value, upper: bool) -> Option<Value> {
@@ -102,7 +133,7 @@ impl Evaluation<'_> {
         if span.length as usize > CHANGED_BYTES_MAX {
             return None;
         }
-        self.look_at(8 * span.length as usize);
+        self.may(steps::of_letters(span.length as usize))?;
         let mut changed = core::mem::take(&mut self.room.changed);
         changed.clear();
         text::change_case(self.sources().bytes(span), upper, &mut changed);
@@ -115,7 +146,10 @@ impl Evaluation<'_> {
     /// The code points from a place (from 1) on, those before `from + count`.
     fn part(&mut self, value: Value, from: i128, count: Option<i128>) -> Option<Value> {
         let span = value.string()?;
-        self.look_at(span.length as usize);
+        // Code points up to the end of the part, of four bytes each.
+        let end = count.map_or(from, |count| from.saturating_add(count)).max(0);
+        let end = usize::try_from(end.saturating_mul(4)).unwrap_or(usize::MAX);
+        self.may(2 * steps::of_code_points(end.min(span.length as usize)))?;
         let bytes = self.sources().bytes(span);
         let place = |number: i128| {
             // Code points before the first one wanted.
@@ -128,6 +162,7 @@ impl Evaluation<'_> {
     }
 
     fn text_of(&mut self, value: Value) -> Option<Value> {
+        self.may(steps::NUMBER_WRITTEN)?;
         let begin = self.extracted.made.len();
         let mut out = Made(&mut self.extracted.made);
         match value {

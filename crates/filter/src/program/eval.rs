@@ -3,12 +3,12 @@
 use super::{NodeId, Op, Program, TestOp};
 use crate::extract::{self, Extracted};
 use crate::message::Message;
+use crate::number::Number;
+use crate::regexp::RegexpRoom;
+use crate::steps::{self, Steps};
 use crate::tree::{Arithmetic, Comparison, IsKind, Quantifier};
-use crate::value::{Sources, Truth, Value, compare};
+use crate::value::{Source, Sources, Span, Truth, Value, compare};
 use alloc::vec::Vec;
-
-/// Bytes of a string whose look counts as one step.
-const STEP_BYTES: usize = 32;
 
 /// Room for results, used again for the next message.
 #[derive(Debug, Default)]
@@ -17,17 +17,16 @@ pub(crate) struct Room {
     epoch: u32,
     /// By node, its result and of which message.
     results: Vec<(u32, Value)>,
-    /// By list, of which message it is, whether there is an array, and its elements.
+    /// By array, of which message it is, whether it is there, and its elements.
     lists: Vec<(u32, bool, usize, usize)>,
     elements: Vec<Value>,
     /// A string in other letters, before it is kept.
     pub(super) changed: Vec<u8>,
-    /// What was done for this message: parts evaluated, and bytes looked at by the step.
-    pub(crate) steps: u64,
-    /// How much may be done for it.
-    steps_max: u64,
-    /// Something was not done, since it would have been more: results count for nothing.
-    pub(crate) has_run_out: bool,
+    /// The table for looking for a string that is no constant.
+    pub(super) failures: Vec<u32>,
+    regexps: RegexpRoom,
+    /// What may be done for this message.
+    pub(crate) steps: Steps,
     /// Comparisons of values of unlike types.
     pub(crate) mismatches: u64,
 }
@@ -42,22 +41,24 @@ impl Room {
             self.lists.clear();
             self.epoch = 1;
         }
-        self.results.resize(program.nodes.len(), (0, Value::Null));
-        self.lists.resize(program.lists.len(), (0, false, 0, 0));
+        // Those of other programs are of other messages.
+        if self.results.len() < program.nodes.len() {
+            self.results.resize(program.nodes.len(), (0, Value::Null));
+        }
+        if self.lists.len() < program.lists.places() {
+            self.lists.resize(program.lists.places(), (0, false, 0, 0));
+        }
         self.elements.clear();
-        self.steps = 0;
-        self.steps_max = steps_max;
-        self.has_run_out = false;
+        self.elements.shrink_to(ELEMENTS_KEPT_MAX);
+        self.steps = Steps::new(steps_max);
         self.mismatches = 0;
     }
-
-    /// Counts what is about to be done. False where it is too much: then it must not be done.
-    fn spend(&mut self, steps: u64) -> bool {
-        self.steps = self.steps.saturating_add(steps);
-        self.has_run_out |= self.steps > self.steps_max;
-        !self.has_run_out
-    }
 }
+
+/// Elements of which the memory is kept for the next message.
+const ELEMENTS_KEPT_MAX: usize = 1 << 14;
+/// Parts of a condition that are asked for in one step.
+const PARTS_PER_STEP: usize = 4;
 
 /// The evaluation of parts for one message.
 pub(crate) struct Evaluation<'e> {
@@ -100,10 +101,31 @@ impl Evaluation<'_> {
         if epoch == self.room.epoch {
             return known;
         }
-        self.room.steps += 1;
+        if !self.spend(1) {
+            return Value::Null;
+        }
         let value = self.compute(&node.op);
+        if self.room.steps.has_run_out() {
+            return Value::Null;
+        }
         self.room.results[id as usize] = (self.room.epoch, value);
         value
+    }
+
+    /// Asks to do something. What is refused must not be done.
+    #[inline]
+    pub(super) fn spend(&mut self, steps: u64) -> bool {
+        self.room.steps.spend(steps)
+    }
+
+    /// The number of a value.
+    pub(super) fn number(&mut self, value: Value) -> Option<Number> {
+        if let Value::Untyped(span) = value
+            && !self.spend(steps::of_number(span.length as usize))
+        {
+            return None;
+        }
+        value.number(self.sources())
     }
 
     fn slot(&self, slot: u32) -> Value {
@@ -111,7 +133,6 @@ impl Evaluation<'_> {
     }
 
     fn text(&self, owner: u32) -> Value {
-        use crate::value::{Source, Span};
         let length = self.program.texts.get(owner as usize).map_or(0, |text| text.len());
         Value::Text(Span { start: 0, length: length as u32, owner, source: Source::Constant })
     }
@@ -128,8 +149,7 @@ impl Evaluation<'_> {
             }
             Op::Arithmetic(operator, one, two) => {
                 let (one, two) = (self.value(*one), self.value(*two));
-                let sources = self.sources();
-                let (Some(one), Some(two)) = (one.number(sources), two.number(sources)) else {
+                let (Some(one), Some(two)) = (self.number(one), self.number(two)) else {
                     return Value::Null;
                 };
                 Value::of_number(match operator {
@@ -141,12 +161,12 @@ impl Evaluation<'_> {
                 })
             }
             Op::Negate(inner) => {
-                let number = self.value(*inner).number(self.sources());
-                Value::of_number(number.and_then(|number| number.checked_neg()))
+                let value = self.value(*inner);
+                Value::of_number(self.number(value).and_then(|number| number.checked_neg()))
             }
             Op::Plus(inner) => {
                 let value = self.value(*inner);
-                Value::of_number(value.number(self.sources()))
+                Value::of_number(self.number(value))
             }
             Op::Test(value, test) => {
                 let value = self.value(*value);
@@ -172,7 +192,13 @@ impl Evaluation<'_> {
     /// OR where `decisive` is TRUE, AND where it is FALSE: that one decides, and else an unknown one.
     fn all(&mut self, list: &[NodeId], decisive: bool) -> Truth {
         let mut truth = Some(!decisive);
+        if !self.spend((list.len() / PARTS_PER_STEP) as u64) {
+            return None;
+        }
         for id in list {
+            if self.room.steps.has_run_out() {
+                return None;
+            }
             match self.truth(*id) {
                 Some(value) if value == decisive => return Some(decisive),
                 Some(_) => {}
@@ -183,14 +209,12 @@ impl Evaluation<'_> {
     }
 
     fn compare(&mut self, comparison: Comparison, one: Value, two: Value) -> Truth {
+        if !self.spend(steps::of_comparison(one, two)) {
+            return None;
+        }
         let (truth, is_unlike) = compare(comparison, one, two, self.sources());
         self.room.mismatches += u64::from(is_unlike);
         truth
-    }
-
-    /// Counts a look at a string.
-    pub(super) fn look_at(&mut self, bytes: usize) {
-        self.room.spend((bytes / STEP_BYTES) as u64);
     }
 
     fn test(&mut self, value: Value, test: &TestOp) -> Truth {
@@ -218,6 +242,9 @@ impl Evaluation<'_> {
                 let comparison = if *negated { Comparison::NotEqual } else { Comparison::Equal };
                 let mut truth = Some(*negated);
                 for right in list {
+                    if !self.spend(1) {
+                        return None;
+                    }
                     let right = self.value(*right);
                     let one = self.compare(comparison, value, right);
                     truth = both(truth, one, !*negated);
@@ -228,40 +255,40 @@ impl Evaluation<'_> {
                 truth
             }
             TestOp::Values { values, negated } => {
-                self.room.steps += 1;
+                if !self.spend(values.steps(value)) {
+                    return None;
+                }
                 values.test(value, *negated, self.sources())
             }
             TestOp::Like { pattern, negated } => {
-                let steps = |bytes| pattern.steps(bytes);
-                self.string(value, *negated, steps, |text| pattern.matches(text))
+                let span = self.string(value, |bytes| pattern.steps(bytes))?;
+                let matches = |text| pattern.matches(text);
+                Some(span.is_some_and(|span| matches(self.sources().bytes(span)) != *negated))
             }
             TestOp::Regexp { regexp, negated } => {
-                let steps = |bytes| regexp.steps(bytes);
-                self.string(value, *negated, steps, |text| regexp.is_match(text))
+                let Some(span) = self.string(value, |bytes| regexp.steps(bytes))? else {
+                    return Some(false);
+                };
+                let mut room = core::mem::take(&mut self.room.regexps);
+                let matches = regexp.is_match(self.sources().bytes(span), &mut room);
+                self.room.regexps = room;
+                Some(matches != *negated)
             }
             TestOp::Never => None,
         }
     }
 
-    /// Null is unknown; what is no string is FALSE with NOT and without.
-    fn string(
-        &mut self,
-        value: Value,
-        negated: bool,
-        steps: impl Fn(usize) -> u64,
-        matches: impl Fn(&[u8]) -> bool,
-    ) -> Truth {
+    /// The string that a pattern is compared with, where the steps for that may be taken; null is unknown, and what is
+    /// no string none, which is FALSE with NOT and without.
+    fn string(&mut self, value: Value, steps: impl Fn(usize) -> u64) -> Option<Option<Span>> {
         if value.is_null() {
             return None;
         }
         let Some(span) = value.string() else {
             self.room.mismatches += 1;
-            return Some(false);
+            return Some(None);
         };
-        if !self.room.spend(steps(span.length as usize)) {
-            return None;
-        }
-        Some(matches(self.sources().bytes(span)) != negated)
+        self.spend(steps(span.length as usize)).then_some(Some(span))
     }
 
     fn quantified(&mut self, quantifier: Quantifier, list: u32, test: &TestOp) -> Truth {
@@ -272,7 +299,7 @@ impl Evaluation<'_> {
         let decisive = quantifier == Quantifier::Any;
         let mut truth = Some(!decisive);
         for index in start..end {
-            if !self.room.spend(1) {
+            if !self.spend(1) {
                 return None;
             }
             match self.test(self.room.elements[index], test) {
@@ -290,20 +317,22 @@ impl Evaluation<'_> {
         if epoch == self.room.epoch {
             return (is_there, start, end);
         }
-        let Some(Some(list)) = self.program.lists.get(id as usize) else { return (false, 0, 0) };
+        let Some(list) = self.program.lists.get(id) else { return (false, 0, 0) };
         let start = self.room.elements.len();
         let array = self.slot(list.slot);
-        let out = &mut self.room.elements;
-        let (is_there, looked_at) = extract::elements(
+        let is_there = extract::elements(
             self.message,
             &list.path.list,
             &list.path.element,
             array,
             self.extracted,
-            out,
+            &mut self.room.elements,
+            &mut self.room.steps,
         );
+        if self.room.steps.has_run_out() {
+            return (false, 0, 0);
+        }
         let end = self.room.elements.len();
-        self.look_at(looked_at);
         self.room.lists[id as usize] = (self.room.epoch, is_there, start, end);
         (is_there, start, end)
     }

@@ -1,6 +1,7 @@
 //! The constants of a long `IN`.
 
 use crate::number::Number;
+use crate::steps;
 use crate::tree::{Expr, Literal};
 use crate::value::{Sources, Truth, Value};
 use alloc::boxed::Box;
@@ -8,13 +9,15 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 /// Constants, sorted to be looked up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub(crate) struct Values {
     numbers: Vec<Number>,
     texts: Vec<Box<[u8]>>,
     has_true: bool,
     has_false: bool,
     has_null: bool,
+    /// Bytes of the longest text.
+    longest: usize,
 }
 
 impl Values {
@@ -32,10 +35,37 @@ impl Values {
                 _ => return None,
             }
         }
+        // They stay as they are.
+        values.numbers.shrink_to_fit();
+        values.texts.shrink_to_fit();
         // Literals are never NaN.
         values.numbers.sort_unstable_by(|one, two| one.compare(*two).unwrap_or(Ordering::Equal));
         values.texts.sort_unstable();
+        values.longest = values.texts.iter().map(|text| text.len()).max().unwrap_or(0);
         Some(values)
+    }
+
+    /// Bytes that they take beside their place.
+    pub(super) fn bytes(&self) -> usize {
+        let texts: usize = self.texts.iter().map(|text| text.len()).sum();
+        size_of::<Values>()
+            + self.numbers.capacity() * size_of::<Number>()
+            + self.texts.capacity() * size_of::<Box<[u8]>>()
+            + texts
+    }
+
+    /// What looking a value up takes, in steps.
+    pub(super) fn steps(&self, value: Value) -> u64 {
+        let of_number = if self.numbers.is_empty() { 0 } else { 4 };
+        match value {
+            Value::Text(span) => steps::of_search(self.longest.min(span.length as usize)),
+            Value::Untyped(span) => {
+                let length = span.length as usize;
+                let of_text = steps::of_search(self.longest.min(length));
+                of_text + steps::of_number(length) + of_number
+            }
+            _ => of_number,
+        }
     }
 
     fn has_number(&self, number: Number) -> bool {

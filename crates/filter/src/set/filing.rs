@@ -6,6 +6,7 @@ use crate::group::Group;
 use crate::number::Number;
 use crate::paths::Slot;
 use crate::segment::BranchId;
+use crate::steps::{self, Steps};
 use crate::value::{Sources, Value};
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -27,6 +28,8 @@ pub(super) struct Filing {
     active: Vec<Slot>,
     born: u64,
     state: HashState,
+    /// Bytes of what groups and their keys have beside their place among them.
+    bytes: usize,
 }
 
 /// How many groups are filed under a slot.
@@ -98,6 +101,7 @@ impl Filing {
             active: Vec::new(),
             born: 0,
             state,
+            bytes: 0,
         }
     }
 
@@ -106,10 +110,17 @@ impl Filing {
         self.look_ups.get(slot as usize).map_or(0, |look_up| look_up.equal)
     }
 
-    /// A group, and what tells it from others that had its place.
-    pub(super) fn group_mut(&mut self, group: u32) -> Option<(u64, &mut Group)> {
+    /// Changes a group; it comes with what tells it from others that had its place.
+    pub(super) fn change<R>(
+        &mut self,
+        group: u32,
+        change: impl FnOnce(u64, &mut Group) -> R,
+    ) -> Option<R> {
         let filed = self.groups.get_mut(group as usize)?.as_mut()?;
-        Some((filed.born, &mut filed.group))
+        let before = filed.group.bytes();
+        let result = change(filed.born, &mut filed.group);
+        self.bytes = self.bytes + filed.group.bytes() - before;
+        Some(result)
     }
 
     /// The group of a key, made if there is none.
@@ -127,6 +138,7 @@ impl Filing {
             self.active.push(slot);
         }
         *look_up.count(&key) += 1;
+        self.bytes += key.text_bytes();
         self.born += 1;
         let filed = Some(Filed { key: Some(key), born: self.born, group: Group::default() });
         let group = match self.free.pop() {
@@ -162,6 +174,8 @@ impl Filing {
             entry.remove();
         }
         self.free.push(group);
+        let own = filed.group.bytes() - size_of::<Group>();
+        self.bytes -= own + filed.key.as_ref()?.text_bytes();
         let look_up = &mut self.look_ups[slot as usize];
         *look_up.count(filed.key.as_ref()?) -= 1;
         if !look_up.is_used() {
@@ -178,19 +192,25 @@ impl Filing {
         self.by_key.find(hash, is_same).copied()
     }
 
-    /// Calls `found` with each group that a message's values are filed under. Returns the number of look-ups.
+    /// Calls `found` with each group that a message's values are filed under, unless `steps` runs out.
     pub(super) fn look_up(
         &self,
         slots: &[Value],
         sources: Sources<'_>,
-        mut found: impl FnMut(&Group),
-    ) -> u64 {
-        let mut count = 0;
-        let mut one = |slot: Slot, wanted: Wanted<'_>| {
-            count += 1;
+        steps: &mut Steps,
+        mut found: impl FnMut(&Group, &mut Steps),
+    ) {
+        let mut one = |slot: Slot, wanted: Wanted<'_>, steps: &mut Steps| {
+            let bytes = match wanted {
+                Wanted::Text(text) => text.len(),
+                _ => 0,
+            };
+            if !steps.spend(steps::of_look_up(bytes)) {
+                return;
+            }
             let group = self.find(hash_of(self.state, slot, wanted), slot, wanted);
             if let Some(Some(filed)) = group.map(|group| &self.groups[group as usize]) {
-                found(&filed.group);
+                found(&filed.group, steps);
             }
         };
         for &slot in &self.active {
@@ -198,13 +218,17 @@ impl Filing {
             let value = slots.get(slot as usize).copied().unwrap_or(Value::Missing);
             if look_up.equal > 0 {
                 match value {
-                    Value::Bool(value) => one(slot, Wanted::Bool(value)),
-                    Value::Number(number) => one(slot, Wanted::Number(number.canonical())),
-                    Value::Text(span) => one(slot, Wanted::Text(sources.bytes(span))),
+                    Value::Bool(value) => one(slot, Wanted::Bool(value), steps),
+                    Value::Number(number) => {
+                        one(slot, Wanted::Number(number.canonical()), steps);
+                    }
+                    Value::Text(span) => one(slot, Wanted::Text(sources.bytes(span)), steps),
                     Value::Untyped(span) => {
-                        one(slot, Wanted::Text(sources.bytes(span)));
-                        if let Some(number) = value.number(sources) {
-                            one(slot, Wanted::Number(number.canonical()));
+                        one(slot, Wanted::Text(sources.bytes(span)), steps);
+                        if steps.spend(steps::of_number(span.length as usize))
+                            && let Some(number) = value.number(sources)
+                        {
+                            one(slot, Wanted::Number(number.canonical()), steps);
                         }
                     }
                     _ => {}
@@ -215,28 +239,23 @@ impl Filing {
                 if *groups > 0
                     && let Some(prefix) = sources.bytes(span).get(..*length)
                 {
-                    one(slot, Wanted::Prefix(prefix));
+                    one(slot, Wanted::Prefix(prefix), steps);
                 }
             }
         }
         if let Some(Some(filed)) = self.groups.first() {
-            found(&filed.group);
+            found(&filed.group, steps);
         }
-        count
     }
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let groups = self.groups.iter().flatten().map(|filed| {
-            let text = match &filed.key {
-                Some(GroupKey::Equal(_, Key::Text(text)) | GroupKey::Prefix(_, text)) => text.len(),
-                _ => 0,
-            };
-            text + filed.group.bytes() - size_of::<Group>()
-        });
-        groups.sum::<usize>()
-            + self.groups.capacity() * size_of::<Option<Filed>>()
-            + self.by_key.capacity() * 5
+        self.groups.capacity() * size_of::<Option<Filed>>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.by_key.allocation_size()
+            + self.look_ups.capacity() * size_of::<LookUp>()
+            + self.active.capacity() * size_of::<Slot>()
+            + self.bytes
     }
 }
 

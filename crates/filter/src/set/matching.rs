@@ -26,7 +26,7 @@ pub struct Report {
     pub mismatches: u64,
     /// Whether the body was to be read and is malformed.
     pub is_malformed: bool,
-    /// It would have taken more steps than it may: nothing was found.
+    /// It would have taken more steps than it may: nothing was found. Steps are those that it took until then.
     pub has_run_out: bool,
 }
 
@@ -41,12 +41,9 @@ pub struct Scratch {
     messages: u64,
 }
 
-/// Bytes of a message that are read in one step.
-const STEP_BYTES: usize = 16;
-
 impl FilterSet {
     /// Appends all uses of filters that are TRUE for a message, in the order in which they were made; none where that
-    /// takes more than so many steps, see [`Report::steps`]. What takes many is not begun then.
+    /// takes more than so many steps, see [`Report::steps`]. What would take more is not begun.
     pub fn matches(
         &self,
         message: &Message<'_>,
@@ -57,27 +54,53 @@ impl FilterSet {
         if self.is_empty() {
             return Report::default();
         }
+        let before = out.len();
+        scratch.room.begin(&self.program, steps_max);
+        let is_malformed = self.find(message, scratch, out);
+        let Room { steps, mismatches, .. } = &scratch.room;
+        if steps.has_run_out() {
+            out.truncate(before);
+        } else {
+            out[before..].sort_unstable_by_key(|found| found.number);
+        }
+        Report {
+            steps: steps.used(),
+            mismatches: *mismatches,
+            is_malformed,
+            has_run_out: steps.has_run_out(),
+        }
+    }
+
+    /// Appends all uses of filters that are TRUE, unless the steps run out. Whether the body is malformed.
+    fn find(&self, message: &Message<'_>, scratch: &mut Scratch, out: &mut Vec<Match>) -> bool {
         let Scratch { extracted, room, candidates, matched, messages } = scratch;
         let paths = &self.program.paths;
-        let body_bytes_max = self.limits.body_bytes_max;
-        let is_malformed =
-            paths.extraction().extract(message, paths.slots(), body_bytes_max, extracted);
-        let body_bytes = if extracted.kind.is_some() { message.body.len() } else { 0 };
-        let bytes = body_bytes + message.properties.0.len();
-        room.begin(&self.program, steps_max);
+        // A message is at least one.
+        room.steps.spend(1);
+        let is_malformed = paths.extraction().extract(
+            message,
+            paths.slots(),
+            self.limits.body_bytes_max,
+            extracted,
+            &mut room.steps,
+        );
+        if room.steps.has_run_out() {
+            return is_malformed;
+        }
         candidates.clear();
         let sources =
             Sources { message, made: &extracted.made, constants: self.program.constants() };
-        // A message is at least one.
-        let mut steps = 1 + (bytes / STEP_BYTES) as u64;
-        let look_ups = self.filing.look_up(&extracted.slots, sources, |group| {
-            steps += group.search(&extracted.slots, sources, &mut |branch| candidates.push(branch));
+        let slots = &extracted.slots;
+        self.filing.look_up(slots, sources, &mut room.steps, |group, steps| {
+            let before = candidates.len();
+            group.search(slots, sources, steps, &mut |branch| candidates.push(branch));
+            steps.spend((candidates.len() - before) as u64);
         });
-        steps += look_ups + candidates.len() as u64;
         *messages += 1;
-        let before = out.len();
-        let mut count = 0;
         for &branch in &*candidates {
+            if room.steps.has_run_out() {
+                break;
+            }
             let branch = self.branches[branch as usize];
             let filter = branch.filter as usize;
             // Dead branches name none.
@@ -89,11 +112,7 @@ impl FilterSet {
             if branch.rest != NONE {
                 let mut evaluation =
                     Evaluation { program: &self.program, message, extracted, room };
-                let is_true = evaluation.is_true(branch.rest);
-                if room.has_run_out || steps + room.steps > steps_max {
-                    break;
-                }
-                if !is_true {
+                if !evaluation.is_true(branch.rest) {
                     continue;
                 }
             }
@@ -103,16 +122,12 @@ impl FilterSet {
                 }
                 matched[filter] = *messages;
             }
-            count += 1;
+            // They are sorted afterwards.
+            if !room.steps.spend(entry.uses.len() as u64) {
+                break;
+            }
             out.extend_from_slice(&entry.uses);
         }
-        let steps = steps + room.steps;
-        let has_run_out = room.has_run_out || steps > steps_max;
-        if has_run_out {
-            out.truncate(before);
-        } else if count > 1 {
-            out[before..].sort_unstable_by_key(|found| found.number);
-        }
-        Report { steps, mismatches: room.mismatches, is_malformed, has_run_out }
+        is_malformed
     }
 }

@@ -3,13 +3,16 @@
 
 use super::GroupKey;
 use super::filing::{Filing, PREFIXES};
-use crate::atom::{Atom, Kind, Limit};
+use crate::atom::{Atom, Constant, Kind, Limit};
 use crate::bound::Bound;
 use crate::paths::Slot;
 use crate::program::Program;
 use crate::segment::SIDES_MAX;
 use crate::tree::Expr;
 use alloc::vec::Vec;
+
+/// Bytes of a text that is an end of a range: it is kept at each place of its branch. Longer ones are evaluated.
+const BOUND_BYTES_MAX: usize = 64;
 
 /// How a branch is filed and what is left of it.
 pub(super) struct Plan {
@@ -50,6 +53,16 @@ impl Plan {
         plan
     }
 
+    /// That of a filter which is evaluated for each message.
+    pub(super) fn evaluated(filter: &Expr) -> Plan {
+        Plan { keys: None, bounds: Vec::new(), rest: Some(filter.clone()), slots: Vec::new() }
+    }
+
+    /// How many places it is filed at.
+    pub(super) fn places(&self) -> usize {
+        self.keys.as_ref().map_or(1, Vec::len)
+    }
+
     /// Makes bounds of an atom, if it says nothing else and there is room for them.
     fn bound(&mut self, atom: &Atom<'_>, program: &mut Program) -> bool {
         let (path, ends) = match &atom.kind {
@@ -66,6 +79,13 @@ impl Plan {
             Kind::Range(path, ends) => (*path, ends.clone()),
             Kind::Prefix(..) | Kind::Other => return false,
         };
+        let is_short = |(_, constant): &(Limit, Constant)| match constant {
+            Constant::Text(text) => text.len() <= BOUND_BYTES_MAX,
+            Constant::Number(_) => true,
+        };
+        if !ends.iter().all(is_short) {
+            return false;
+        }
         let slot = program.paths.acquire(path);
         let bounds: Vec<Bound> =
             ends.into_iter().map(|(limit, constant)| Bound { slot, limit, constant }).collect();

@@ -213,7 +213,13 @@ fn bodies_are_read_only_for_filters_that_name_a_field_of_them() {
 
 #[test]
 fn a_set_over_its_limits_refuses_and_stays_as_it_is() {
-    let limits = SetLimits { filters_max: 3, unindexed_max: 1, paths_max: 4, body_bytes_max: 20 };
+    let limits = SetLimits {
+        filters_max: 3,
+        unindexed_max: 1,
+        paths_max: 4,
+        body_bytes_max: 20,
+        ..SetLimits::default()
+    };
     let mut set = FilterSet::new(limits, HashState::new(1));
     let add = |set: &mut FilterSet, text: &str| {
         set.add(&Filter::parse(text, &Limits::default()).unwrap(), 0)
@@ -298,7 +304,7 @@ fn what_would_take_too_long_is_not_begun() {
         let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
         set.add(&Filter::parse(text, &Limits::default()).unwrap(), 1).unwrap();
         let report = set.matches(&long.message(), 50_000, &mut scratch, &mut out);
-        assert!(report.has_run_out && report.steps > 50_000, "{text}: {report:?}");
+        assert!(report.has_run_out && report.steps <= 50_000, "{text}: {report:?}");
         // The next message is not the poorer for it.
         let report =
             set.matches(&Sample::body(r#"{"x": "abc"}"#).message(), 50_000, &mut scratch, &mut out);
@@ -313,5 +319,5 @@ fn what_would_take_too_long_is_not_begun() {
         set.add(&Filter::parse(&text, &Limits::default()).unwrap(), number).unwrap();
     }
     let report = set.matches(&list.message(), 50_000, &mut scratch, &mut out);
-    assert!(report.has_run_out && report.steps < 60_000, "{report:?}");
+    assert!(report.has_run_out && report.steps <= 50_000, "{report:?}");
 }

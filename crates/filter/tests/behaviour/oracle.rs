@@ -133,8 +133,9 @@ fn passes(value: &Value, test: &Test, message: &Message<'_>) -> Truth {
         Test::Like { pattern, escape, folded, negated } => {
             of_string(value, *negated, |text| text::like(text, pattern, *escape, *folded))
         }
-        Test::Regexp { pattern, negated } => {
-            let compiled = regex::bytes::Regex::new(pattern).expect("the parser compiled it");
+        Test::Regexp { regexp, negated } => {
+            let compiled =
+                regex::bytes::Regex::new(regexp.pattern()).expect("the parser compiled it");
             of_string(value, *negated, |text| compiled.is_match(text))
         }
     }

@@ -204,32 +204,130 @@ fn there_are_so_many_filters_and_no_more() {
 }
 
 #[test]
-fn what_filters_take_counts_as_routing() {
+fn filters_that_take_too_much_match_nothing_and_take_nothing_along() {
+    let mut fixture = Fixture::new();
+    for queue in ["filtered", "plain", "other"] {
+        fixture.queue(queue);
+    }
+    for number in 0..20 {
+        let text = format!("b.text REGEXP '(a?){{300}}{number}'");
+        fixture.does(&bind_with("amq.topic", "filtered", "#", filter(&text)));
+    }
+    fixture.bind("amq.topic", "plain", "#");
+    // Those that read bodies in another way are asked by themselves.
+    let other = filter("m.size > 0").with("x-filter-format", "none");
+    fixture.does(&bind_with("amq.topic", "other", "#", other));
+    let body = |length: usize| format!("{{\"text\": \"{}\"}}", "a".repeat(length)).into_bytes();
+    let none = Table::new();
+    // Each of the filters would take seconds: none is asked.
+    fixture.routes = Routes::new(2_000_000);
+    assert_eq!(fixture.reached_by("amq.topic", "k", &none, &body(900_000)), ["other", "plain"]);
+    assert_eq!(fixture.routes.filters_given_up(), 1);
+    assert!(fixture.routes.steps() < 1_000_000, "{}", fixture.routes.steps());
+    // The next message is not the poorer for it.
+    fixture.does(&bind_with("amq.topic", "filtered", "#", filter("b.text = 'aaa'")));
+    let found = fixture.reached_by("amq.topic", "k", &none, &body(3));
+    assert_eq!(found, ["filtered", "other", "plain"]);
+    assert_eq!(fixture.routes.filters_given_up(), 0);
+}
+
+#[test]
+fn a_binding_that_is_there_is_found_before_its_filter_is_read() {
     let mut fixture = Fixture::new();
     fixture.queue("q");
-    fixture.exchange("x", "x-filter");
-    for number in 0..100 {
-        let text = format!("b.text REGEXP '(a?){{300}}{number}'");
-        fixture.does(&bind_with("x", "q", "", filter(&text)));
-    }
-    let vhost = fixture.vhost();
-    let body = format!("{{\"text\": \"{}\"}}", "a".repeat(1_000_000));
-    let mut routes = Routes::new(2_000_000);
-    let Fixture { directory, rng, .. } = &mut fixture;
-    let mut route = |body: &str| {
-        let message = Message {
-            exchange: "x",
-            keys: "".into(),
-            properties: PropertiesRef(&[0, 0]),
-            body: body.as_bytes(),
-            millis: 0,
-        };
-        routes.clear();
-        directory.route(vhost, message, rng, &mut routes).map_err(|refusal| refusal.kind)
+    let request = bind_with("amq.topic", "q", "#", filter("a = 1"));
+    fixture.does(&request);
+    assert_eq!(fixture.directory.check(&request), Ok(Checked::Already(None)));
+}
+
+#[test]
+fn what_a_filter_takes_is_effort_whether_it_is_taken_or_refused() {
+    let mut fixture = Fixture::new();
+    fixture.queue("q");
+    let effort = |text: &str| {
+        let request = bind_with("amq.topic", "q", "#", filter(text));
+        match fixture.directory.check(&request) {
+            Ok(Checked::Change(change)) => fixture.directory.effort(&change),
+            Err(_) => fixture.directory.refusal_effort(&request),
+            already => panic!("{already:?}"),
+        }
     };
-    // Each of the filters would take seconds: none is asked.
-    assert_eq!(route(&body), Err(RefusalKind::PreconditionFailed));
-    assert_eq!(route("{\"text\": \"aaa\"}"), Ok(()));
+    assert!((2..16).contains(&effort("a = 1")));
+    assert!(effort("a REGEXP '\\w+'") > 200);
+    assert!(effort(&format!("a = '{}'", "x".repeat(10_000))) > 150);
+    assert!(effort(&format!("a = '{}' ?", "x".repeat(10_000))) > 2_000);
+    let plain = super::bind("amq.topic", "q", "#");
+    let Ok(Checked::Change(change)) = fixture.directory.check(&plain) else { panic!() };
+    assert_eq!(fixture.directory.effort(&change), 1);
+}
+
+#[test]
+fn filters_that_go_count_for_their_slice() {
+    let deleted_in = |filtered: bool| {
+        let mut fixture = Fixture::new();
+        fixture.exchange("x", "topic");
+        fixture.queue("q");
+        for number in 0..200 {
+            let arguments = if filtered { filter(&format!("a = {number}")) } else { Table::new() };
+            fixture.does(&bind_with("x", "q", &format!("k{number}"), arguments));
+        }
+        let vhost = fixture.vhost();
+        let change = Change::ExchangeDeleted { vhost, name: "x".into() };
+        let effort = fixture.directory.effort(&change);
+        let mut slices = 0;
+        let applied = fixture.directory.apply(&change);
+        while fixture.directory.clearing() > 0 {
+            fixture.directory.apply(&Change::Cleared);
+            slices += 1;
+        }
+        (applied.goes_in_slices, slices, effort)
+    };
+    assert_eq!(deleted_in(false), (false, 0, 201));
+    let (goes_in_slices, slices, _) = deleted_in(true);
+    assert!(goes_in_slices && slices >= 6, "{slices}");
+}
+
+#[test]
+fn filters_of_an_exchange_have_so_many_fields_and_bytes() {
+    let mut fixture = Fixture::new();
+    fixture.queue("q");
+    fixture.directory.set_capacity(Capacity {
+        exchange_filter_fields_max: 5,
+        exchange_filter_bytes_max: 400_000,
+        ..Capacity::default()
+    });
+    fixture.does(&bind_with("amq.topic", "q", "#", filter("a = 1 AND b.x = 2 AND b.y = 3")));
+    assert_eq!(
+        refused(&mut fixture, &bind_with("amq.topic", "q", "#", filter("c = 1 OR d = 1 OR e = 1"))),
+        "cannot bind to exchange 'amq.topic': its filters would have more than 5 fields in all filters"
+    );
+    fixture.does(&bind_with("amq.topic", "q", "#", filter("a = 1 OR c = 1 OR d = 1")));
+    let long = |from: usize| {
+        let values: Vec<String> = (from..from + 2000).map(|number| format!("{number}")).collect();
+        filter(&format!("a IN ({})", values.join(",")))
+    };
+    let before = fixture.directory.bytes();
+    let mut taken = 0;
+    let text = loop {
+        match fixture.ask(&bind_with("amq.topic", "q", "#", long(10_000 * taken))) {
+            Ok(_) => taken += 1,
+            Err((_, text)) => break text,
+        }
+    };
+    assert_eq!(
+        text,
+        "cannot bind to exchange 'amq.topic': its filters would have more than 400000 bytes for all filters"
+    );
+    // What they take is counted as what the directory takes, and no more once they are gone.
+    assert!((2..12).contains(&taken), "{taken}");
+    assert!(fixture.directory.bytes() - before > taken * 30_000);
+    for number in 0..taken {
+        fixture.does(&unbind_with("amq.topic", "q", "#", long(10_000 * number)));
+    }
+    for text in ["a = 1 AND b.x = 2 AND b.y = 3", "a = 1 OR c = 1 OR d = 1"] {
+        fixture.does(&unbind_with("amq.topic", "q", "#", filter(text)));
+    }
+    assert!(fixture.directory.bytes() < before);
 }
 
 /// Filters come and go at random; a message reaches what each filter alone says.

@@ -1,0 +1,138 @@
+//! What may be done for a message, and what things take.
+//!
+//! A step is some ten nanoseconds. Whoever is about to do something asks for its steps first; what is refused is not done.
+
+use crate::value::Value;
+
+/// Counts the steps of a message.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    used: u64,
+    max: u64,
+    has_run_out: bool,
+}
+
+impl Steps {
+    /// None yet, of so many.
+    pub(crate) fn new(max: u64) -> Steps {
+        Steps { used: 0, max, has_run_out: false }
+    }
+
+    /// Asks to do something. False where it would be more than there may be: then it must not be done, and nothing that
+    /// was found counts.
+    #[inline]
+    pub(crate) fn spend(&mut self, steps: u64) -> bool {
+        let used = self.used.saturating_add(steps);
+        if used > self.max {
+            self.has_run_out = true;
+            return false;
+        }
+        self.used = used;
+        !self.has_run_out
+    }
+
+    /// Steps that were taken.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Whether something was not done since it would have been more than there may be.
+    #[inline]
+    pub(crate) fn has_run_out(&self) -> bool {
+        self.has_run_out
+    }
+}
+
+/// Reading a document.
+pub(crate) fn of_json(bytes: usize) -> u64 {
+    (bytes / 8) as u64
+}
+
+/// Going through an array or object of a document that was read before, so many times.
+pub(crate) fn of_walk(bytes: usize, passes: usize) -> u64 {
+    ((bytes / 16) as u64).saturating_mul(passes as u64)
+}
+
+/// Going through fields of `tag=value`.
+pub(crate) fn of_fields(bytes: usize) -> u64 {
+    (bytes / 4) as u64
+}
+
+/// Going through properties, or an array or table in the headers.
+pub(crate) fn of_headers(bytes: usize) -> u64 {
+    (bytes / 8) as u64
+}
+
+/// Decoding a string with escapes.
+pub(crate) fn of_escapes(bytes: usize) -> u64 {
+    (bytes / 4) as u64
+}
+
+/// Comparing two strings, of which the shorter has so many bytes.
+#[inline]
+pub(crate) fn of_bytes(bytes: usize) -> u64 {
+    (bytes / 64) as u64
+}
+
+/// Looking a string up, which is hashed.
+#[inline]
+pub(crate) fn of_look_up(bytes: usize) -> u64 {
+    1 + (bytes / 32) as u64
+}
+
+/// Looking a string up among sorted ones.
+#[inline]
+pub(crate) fn of_search(bytes: usize) -> u64 {
+    2 + (bytes / 8) as u64
+}
+
+/// Finding a string in another.
+pub(crate) fn of_find(text: usize, part: usize) -> u64 {
+    1 + (text / 8 + part / 2) as u64
+}
+
+/// Counting code points.
+pub(crate) fn of_code_points(bytes: usize) -> u64 {
+    (bytes / 4) as u64
+}
+
+/// Writing a string in other letters.
+pub(crate) fn of_letters(bytes: usize) -> u64 {
+    1 + (bytes / 2) as u64
+}
+
+/// Writing a number.
+pub(crate) const NUMBER_WRITTEN: u64 = 16;
+
+/// Digits of a number that is read quickly.
+const DIGITS_QUICK: usize = 18;
+/// Digits of a number that count.
+const DIGITS_MAX: usize = 800;
+
+/// Reading a number of so many bytes: one that lies near the middle of two floats is read digit by digit.
+#[inline]
+pub(crate) fn of_number(bytes: usize) -> u64 {
+    match bytes {
+        ..=DIGITS_QUICK => 1,
+        _ => (bytes.min(DIGITS_MAX) + bytes / 16) as u64,
+    }
+}
+
+/// Comparing two values.
+#[inline]
+pub(crate) fn of_comparison(one: Value, two: Value) -> u64 {
+    match (one, two) {
+        (Value::Untyped(one), Value::Untyped(two)) => {
+            let (one, two) = (one.length as usize, two.length as usize);
+            of_number(one) + of_number(two) + of_bytes(one.min(two))
+        }
+        (Value::Untyped(span), Value::Number(_)) | (Value::Number(_), Value::Untyped(span)) => {
+            of_number(span.length as usize)
+        }
+        (
+            Value::Text(one) | Value::Untyped(one) | Value::Binary(one),
+            Value::Text(two) | Value::Untyped(two) | Value::Binary(two),
+        ) => of_bytes(one.length.min(two.length) as usize),
+        _ => 0,
+    }
+}
