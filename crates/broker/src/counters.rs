@@ -12,6 +12,8 @@ pub struct Counters {
     pub received_confirm: u64,
     /// Messages that reached at least one queue.
     pub routed: u64,
+    /// Exchanges whose filters took too much for a message, so that none of their bindings with a filter took it.
+    pub filters_given_up: u64,
     /// Publishes confirmed (acked or nacked).
     pub confirmed: u64,
     /// Messages without a queue that were dropped.

@@ -30,7 +30,7 @@ pub(crate) const KEY_STEPS: u32 = 64;
 const QUEUE_STEPS: u32 = 64;
 /// Bytes that are copied in a step.
 const STEP_BYTES: usize = 16;
-/// Messages whose routing takes too long are told in the log this often at most.
+/// Messages whose routing, or whose filters, take too long are told in the log this often at most.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What was done in this turn, in steps.
@@ -44,6 +44,8 @@ pub struct Effort {
     begin: u32,
     /// When the log was told last that a message's routing takes too long.
     told: Option<Instant>,
+    /// The same of filters that take too long.
+    told_filters: Option<Instant>,
     /// Queues that were looked at, so far, to find out what room a message needs.
     looked_for_room: u64,
 }
@@ -117,6 +119,15 @@ impl Effort {
     pub(crate) fn end_turn(&mut self) {
         self.renew();
         self.reading = 0;
+    }
+
+    /// Filters of an exchange take too long: whether the log is to be told.
+    pub(crate) fn must_tell_filters(&mut self, now: Now) -> bool {
+        if self.told_filters.is_some_and(|told| now.instant.since(told) < TELL_EVERY) {
+            return false;
+        }
+        self.told_filters = Some(now.instant);
+        true
     }
 
     /// The routing of a message takes too long: whether the log is to be told.

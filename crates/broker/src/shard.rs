@@ -83,6 +83,8 @@ pub struct Shard {
     pub(crate) held_of_vhosts: HeldOfVhosts,
     /// What was published to exchanges.
     pub(crate) exchanges: ExchangeTable,
+    /// The exchange of a message for which filters took too much in this turn.
+    filters_given_up: Option<Box<str>>,
     /// A commit is being published as a whole: nothing else goes to the log meanwhile.
     pub is_committing: bool,
     /// What was done in this turn.
@@ -141,6 +143,7 @@ impl Shard {
             held: Held::default(),
             held_of_vhosts: HeldOfVhosts::default(),
             exchanges: ExchangeTable::default(),
+            filters_given_up: None,
             is_committing: false,
             effort: Effort::default(),
             backpressure: Backpressure::default(),
@@ -250,6 +253,30 @@ impl Shard {
             self.routes.steps_max()
         );
         out.log(Severity::Warning, "routing-too-long", text);
+    }
+
+    /// Notes whether an exchange on the way of the message that was routed last had filters that took too much.
+    #[inline]
+    pub(crate) fn note_filters(&mut self, exchange: &str) {
+        let given_up = self.routes.take_filters_given_up();
+        if given_up > 0 {
+            self.counters.filters_given_up += u64::from(given_up);
+            self.filters_given_up = Some(exchange.into());
+        }
+    }
+
+    /// Tells the log, at the end of a turn, where filters took too much.
+    pub(crate) fn tell_filters(&mut self, now: Now, out: &mut Outbox) {
+        let Some(exchange) = self.filters_given_up.take() else { return };
+        if !self.effort.must_tell_filters(now) {
+            return;
+        }
+        let text = format!(
+            "the filters of bindings that a message to exchange '{exchange}' comes to take more than their share of \
+             limits.routing_steps_max ({}), so that none of these bindings takes it; others may, too",
+            self.routes.steps_max()
+        );
+        out.log(Severity::Warning, "filters-too-long", text);
     }
 
     /// Tells a publisher, here or elsewhere, what became of a message.
@@ -421,7 +448,8 @@ impl Shard {
         let (routes, rng) = (&mut self.routes, &mut self.rng);
         let _ = directory.route(vhost, message, rng, routes);
         self.effort.spend(routes.steps());
-        !routes.are_too_far()
+        self.note_filters(message.exchange);
+        !self.routes.are_too_far()
     }
 
     /// Asks for a change of the directory: shard 0 decides.

@@ -185,3 +185,33 @@ fn filters_are_there_again_after_a_restart() {
     world.settle();
     assert_eq!(texts(&channel, "q"), [price(1), price(3)]);
 }
+
+#[test]
+fn filters_that_take_too_much_take_nothing_else_along() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("plain");
+        near.bind("plain", "amq.topic", "#");
+        near.declare("filtered");
+        for number in 0..20 {
+            let text = format!("b.text REGEXP '(a?){{300}}{number}'");
+            near.bind_with("filtered", "amq.topic", "#", filter(&text));
+        }
+        let arguments = Table::new()
+            .with("x-dead-letter-exchange", "amq.topic")
+            .with("x-message-ttl", 1_000i32);
+        near.declare_with("source", arguments);
+        let body = format!("{{\"text\": \"{}\"}}", "a".repeat(500_000));
+        far.confirm_select();
+        far.publish("amq.topic", "k", body.as_str());
+        far.publish("", "source", body.as_str());
+        stage.world.settle();
+        stage.world.advance(1_000);
+        stage.world.settle();
+        assert_eq!(far.confirmed(), (vec![1, 2], vec![]));
+        assert_eq!(texts(&near, "plain").len(), 2);
+        assert_eq!(texts(&near, "filtered").len(), 0);
+        let events = stage.world.events();
+        assert!(events.iter().any(|event| event.kind == "filters-too-long"));
+    });
+}

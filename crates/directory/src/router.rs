@@ -104,7 +104,6 @@ impl Routes {
         self.varies = false;
         self.steps = 0;
         self.start = None;
-        self.filters.begin();
     }
 
     /// Forgets the routes, with the memory of very many.
@@ -127,11 +126,11 @@ impl Routes {
         self.steps > self.steps_max
     }
 
-    /// How many exchanges since [`Routes::clear`] had filters that took more than their share of the steps, so that none
-    /// of these matched.
+    /// How many exchanges since this was asked last had filters that took more than their share of the steps, so that
+    /// none of these matched.
     #[must_use]
-    pub fn filters_given_up(&self) -> u32 {
-        self.filters.given_up()
+    pub fn take_filters_given_up(&mut self) -> u32 {
+        self.filters.take_given_up()
     }
 
     /// The steps that a message may take.

@@ -492,6 +492,11 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
             "Connections that went to another shard, to their first queue or moved by the balancer.",
             |c| c.handed_over,
         ),
+        (
+            "filters_given_up",
+            "Times that the filters of an exchange's bindings took too much for a message, so that none of them matched.",
+            |c| c.filters_given_up,
+        ),
         ("connections_moved", "Connections that the balancer moved to another shard.", |c| c.moved),
         ("queues_moved", "Queues that the balancer moved to another shard.", |c| c.queues_moved),
         ("moves_given_up", "Moves of the balancer that took too long and were given up.", |c| {

@@ -256,10 +256,10 @@ settings! {
         "Bindings of the whole broker; each takes about 100 bytes of memory per shard, and what its arguments and a long routing key take. A tenth is kept as that of the queues is.";
     "limits.binding_arguments_max" binding_arguments_max: u64 = Kind::Count { min: 1, max: 65_535 }, "256";
         "Arguments of one binding, each of which a headers exchange compares; with more it is refused with 406.";
-    "limits.exchange_filters_max" exchange_filters_max: u64 = Kind::Count { min: 0, max: 1_000_000 }, "0";
-        "Bindings of one exchange that may have a filter (x-filter); with one more it is refused with 406. All of an exchange's filters are asked together, for each message that comes to a binding with one. 0 refuses filters on bindings: so it is as long as what a filter may cost is not bounded against those who mean harm. Set it where everybody who may bind is trusted.";
+    "limits.exchange_filters_max" exchange_filters_max: u64 = Kind::Count { min: 0, max: 1_000_000 }, "10000";
+        "Bindings of one exchange that may have a filter (x-filter); with one more it is refused with 406. All of an exchange's filters are asked together, for each message that comes to a binding with one. Beside that they take 32 MiB of memory per shard at most and name 1,000 fields. 0 refuses filters on bindings.";
     "limits.vhost_filters_max" vhost_filters_max: u64 = Kind::Count { min: 0, max: 100_000_000 }, "100000";
-        "The same for all exchanges of a virtual host together. A filter takes about 256 bytes of memory per shard and three times what its text takes; one with an OR of long INs up to some hundred KiB.";
+        "The same for all exchanges of a virtual host together. A filter takes some hundred bytes of memory per shard and about three times what its text takes, which counts as memory of the shard.";
     "limits.arguments_bytes_max" arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 27, zero_is_unlimited: false }, "16KiB";
         "Bytes that the arguments of one queue, exchange or binding may take as they are sent; with more it is refused with 406.";
     "limits.vhost_arguments_bytes_max" vhost_arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 40, zero_is_unlimited: false }, "256MiB";

@@ -471,6 +471,7 @@ impl HomeSide<'_> {
             view.append_packed(&mut packed);
         }
         self.shard.effort.spend_on_queues(cost_of(&packed, 0));
+        self.shard.note_filters(&exchange);
         if is_too_far {
             self.shard.tell_too_far(now, &exchange, out);
         }

@@ -271,9 +271,9 @@ impl HomeSide<'_> {
         let mut packed = Vec::new();
         view.append_packed(&mut packed);
         self.shard.routes = routes;
-        if self.shard.routes.are_too_far()
-            && let Ok(exchange) = core::str::from_utf8(MessageView::unpack(&packed).exchange)
-        {
+        let exchange = core::str::from_utf8(MessageView::unpack(&packed).exchange).ok()?;
+        self.shard.note_filters(exchange);
+        if self.shard.routes.are_too_far() {
             self.shard.tell_too_far(now, exchange, out);
         }
         Some((packed, targets, terms))

@@ -60,7 +60,8 @@ impl SessionSide<'_> {
         // The exchange is internal; each virtual host has it.
         self.directory.route_dead_letter(vhost, message, rng, routes);
         self.shard.effort.spend(routes.steps());
-        if routes.are_too_far() {
+        self.shard.note_filters(TRACE_EXCHANGE);
+        if self.shard.routes.are_too_far() {
             return self.shard.tell_too_far(now, TRACE_EXCHANGE, out);
         }
         let routes = self.shard.routes.as_slice();

@@ -294,7 +294,7 @@ impl Filters {
             let report = set.matches(&asked, steps_max, &mut scan.scratch, &mut scan.found);
             let steps = report.steps.saturating_mul(u64::from(STEPS));
             meter.spend(u32::try_from(steps).unwrap_or(u32::MAX));
-            scan.given_up += u32::from(report.has_run_out);
+            scan.given_up = scan.given_up.saturating_add(report.has_run_out.into());
             scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
         }
         scan.bindings.sort_unstable();
@@ -309,19 +309,14 @@ pub(crate) struct FilterScan {
     /// The bindings whose filters the message matched that was asked last, by place.
     bindings: Vec<u32>,
     links: Vec<Link>,
-    /// Sets of this message that took more steps than they may.
+    /// Sets that took more steps than they may, and were not told.
     given_up: u32,
 }
 
 impl FilterScan {
-    /// Begins with a message.
-    pub(super) fn begin(&mut self) {
-        self.given_up = 0;
-    }
-
-    /// How many sets took more steps than they may.
-    pub(super) fn given_up(&self) -> u32 {
-        self.given_up
+    /// How many sets took more steps than they may, since this was asked last.
+    pub(super) fn take_given_up(&mut self) -> u32 {
+        core::mem::take(&mut self.given_up)
     }
 }
 
