@@ -45,6 +45,9 @@ impl Bound {
     /// What comparing a value with it takes beside the step of its branch.
     #[inline]
     pub(crate) fn steps(&self, value: Value) -> u64 {
+        if let Value::Number(_) = value {
+            return 0;
+        }
         match (&self.constant, value) {
             (Constant::Number(_), Value::Untyped(span)) => steps::of_number(span.length as usize),
             (Constant::Text(constant), Value::Text(span) | Value::Untyped(span)) => {

@@ -72,6 +72,24 @@ impl Extraction {
         self.body.touched() + self.headers.touched()
     }
 
+    /// What reading a message takes, in steps.
+    pub(crate) fn steps(&self, message: &Message<'_>, slots: usize, body_bytes_max: usize) -> u64 {
+        let mut steps = (slots / SLOTS_PER_STEP) as u64;
+        if !self.headers.is_empty()
+            && let Some(table) = message.properties.headers()
+        {
+            steps += steps::of_headers(table.bytes().len());
+        }
+        if !self.body.is_empty() {
+            steps += match message.body_kind(body_bytes_max) {
+                BodyKind::Json => steps::of_json(message.body.len()),
+                BodyKind::Fix | BodyKind::Nvfix => steps::of_fields(message.body.len()),
+                BodyKind::Opaque => 0,
+            };
+        }
+        steps
+    }
+
     /// Reads a message whose body is looked into up to so many bytes. Returns whether the body was to be read and is
     /// malformed. What it holds means nothing where `steps` has run out.
     pub(crate) fn extract(
@@ -188,7 +206,7 @@ pub(crate) fn size(message: &Message<'_>, value: Value, steps: &mut Steps) -> Op
         Value::Array(span) | Value::Object(span) if span.source == Source::Body => {
             let is_object = matches!(value, Value::Object(_));
             // Names are decoded and sorted.
-            let passes = if is_object { 8 } else { 1 };
+            let passes = if is_object { 16 } else { 4 };
             let may_look = steps.spend(steps::of_walk(span.length as usize, passes));
             may_look.then(|| json::size(message.body, span))
         }

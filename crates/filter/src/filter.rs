@@ -14,6 +14,8 @@ const TEXT_COPIES: usize = 7;
 /// Bytes that a node of a filter takes in a set, about, and more bytes for as many nodes as it can be filed under.
 const NODE_BYTES: usize = 64;
 const PLACE_BYTES: usize = 512;
+/// Bytes that a step of a field takes.
+const STEP_BYTES: usize = 256;
 
 /// A filter. Two are equal when their normal forms are.
 #[derive(Clone)]
@@ -54,6 +56,7 @@ impl Filter {
         TEXT_COPIES * self.normal.len()
             + NODE_BYTES * nodes
             + PLACE_BYTES * nodes.min(PLACES_MAX)
+            + STEP_BYTES * self.fields.iter().map(|path| path.steps().len()).sum::<usize>()
             + self.weight.regexp_bytes
     }
 

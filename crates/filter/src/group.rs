@@ -258,14 +258,15 @@ impl Group {
         hit: &mut impl FnMut(BranchId),
     ) {
         let mut begin = 0;
+        if !steps.spend(self.tail.len() as u64) {
+            return;
+        }
         for entry in &self.tail {
-            if !steps.spend(1) {
-                return;
-            }
             let end = entry.end as usize;
             let holds = self.bounds[begin..end].iter().all(|bound| {
                 let value = value_of(slots, bound.slot);
-                steps.spend(bound.steps(value)) && bound.holds(value, sources)
+                let more = bound.steps(value);
+                (more == 0 || steps.spend(more)) && bound.holds(value, sources)
             });
             if holds {
                 hit(entry.branch);

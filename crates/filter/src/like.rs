@@ -8,8 +8,10 @@ use alloc::vec::Vec;
 /// this many steps per byte are the worst that a string can ask for.
 const FLOATING_MAX: usize = 64;
 
-/// Steps of comparing a code point without regard to case.
+/// As how many code points one counts that is compared without regard to case.
 const FOLDED_STEPS: u64 = 4;
+/// Code points that are compared in a step.
+const UNITS_PER_STEP: u64 = 4;
 
 /// A pattern, ready to be matched.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -88,7 +90,7 @@ impl LikePattern {
         let parts = self.parts.len();
         let first_floating = usize::from(!self.open_start);
         let mut of_byte = 0;
-        let mut steps = (1 + parts / 4 + bytes / 8) as u64;
+        let mut steps = (1 + parts / 4 + bytes / 6) as u64;
         for (index, part) in self.parts.iter().enumerate() {
             let Part::Units(units) = part else { continue };
             let each = if self.folded { FOLDED_STEPS } else { 1 };
@@ -101,8 +103,8 @@ impl LikePattern {
                 steps += each * units.len().min(bytes) as u64 + (bytes / 4) as u64;
             }
         }
-        // As many units as are compared at a place, in half a step each.
-        steps += (bytes as u64).saturating_mul(of_byte.div_ceil(2));
+        // As many units as are compared at a place, some in each step.
+        steps += (bytes as u64).saturating_mul(of_byte.div_ceil(UNITS_PER_STEP));
         steps
     }
 

@@ -45,7 +45,7 @@ impl Steps {
 
 /// Reading a document.
 pub(crate) fn of_json(bytes: usize) -> u64 {
-    (bytes / 8) as u64
+    (bytes / 8 + bytes / 32) as u64
 }
 
 /// Going through an array or object of a document that was read before, so many times.
@@ -77,7 +77,7 @@ pub(crate) fn of_bytes(bytes: usize) -> u64 {
 /// Looking a string up, which is hashed.
 #[inline]
 pub(crate) fn of_look_up(bytes: usize) -> u64 {
-    1 + (bytes / 32) as u64
+    2 + (bytes / 32) as u64
 }
 
 /// Looking a string up among sorted ones.
@@ -88,7 +88,7 @@ pub(crate) fn of_search(bytes: usize) -> u64 {
 
 /// Finding a string in another.
 pub(crate) fn of_find(text: usize, part: usize) -> u64 {
-    1 + (text / 8 + part / 2) as u64
+    1 + (text / 6 + part / 2) as u64
 }
 
 /// Counting code points.

@@ -26,8 +26,10 @@ pub const FORMAT: &str = "x-filter-format";
 
 /// A step of a filter is as much as so many steps of routing.
 const STEPS: u32 = 2;
-/// Filters of an exchange that read bodies in one way may take one part in so many of the steps that a message has left.
-const SHARE: u32 = 4;
+/// Filters of an exchange that read bodies in one way may take one part in so many of the steps that a message has left,
+/// beside those of reading it, which are in proportion to its bytes: of these one part in so many.
+const SHARE: u32 = 16;
+const READING_SHARE: u32 = 4;
 
 /// A filter as a binding's arguments have it.
 #[derive(Debug)]
@@ -290,6 +292,10 @@ impl Filters {
                 },
             };
             scan.found.clear();
+            if set.reading_steps(&asked) > u64::from(meter.left() / READING_SHARE / STEPS) {
+                scan.given_up = scan.given_up.saturating_add(1);
+                continue;
+            }
             let steps_max = u64::from(meter.left() / SHARE / STEPS);
             let report = set.matches(&asked, steps_max, &mut scan.scratch, &mut scan.found);
             let steps = report.steps.saturating_mul(u64::from(STEPS));

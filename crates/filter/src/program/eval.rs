@@ -242,7 +242,7 @@ impl Evaluation<'_> {
                 let comparison = if *negated { Comparison::NotEqual } else { Comparison::Equal };
                 let mut truth = Some(*negated);
                 for right in list {
-                    if !self.spend(1) {
+                    if !self.spend(2) {
                         return None;
                     }
                     let right = self.value(*right);

@@ -209,7 +209,7 @@ fn filters_that_take_too_much_match_nothing_and_take_nothing_along() {
     for queue in ["filtered", "plain", "other"] {
         fixture.queue(queue);
     }
-    for number in 0..20 {
+    for number in 0..5 {
         let text = format!("b.text REGEXP '(a?){{300}}{number}'");
         fixture.does(&bind_with("amq.topic", "filtered", "#", filter(&text)));
     }

@@ -1,8 +1,11 @@
 //! What matching costs: nanoseconds and instructions per message, by the number of filters.
 //!
 //! `measure` prints the table of rates; `measure instructions` counts by callgrind, for which valgrind must be there.
+//! `measure steps`, `measure pairs N` and `measure accepted` are about what was made to be dear.
 //! Filters are `sym = 'S' AND b.price > P AND b.qty < Q` over 1,000 symbols; of anchored ones nine in ten have the
 //! symbol, of unanchored ones none. About one of them matches a message. Rates depend on what else the machine does.
+
+mod hostile;
 
 use lepus_amqp::{Properties, PropertiesRef, Table};
 use lepus_base::{HashState, Rng};
@@ -325,6 +328,9 @@ fn main() {
         }
         ["churn"] => churn(),
         ["instructions"] => instructions(),
+        ["steps"] => hostile::steps(),
+        ["pairs", count] => hostile::pairs(number(count)),
+        ["accepted"] => hostile::accepted(),
         ["drive", kind, filters, bytes, messages] => {
             let kind = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind").1;
             let load = load(kind, number(filters), number(bytes));
@@ -332,6 +338,6 @@ fn main() {
             println!("{} filters", load.texts.len());
         }
         [word @ ("parse" | "add" | "add-remove"), changes] => change(word, number(changes)),
-        _ => eprintln!("measure [churn | instructions]"),
+        _ => eprintln!("measure [churn | instructions | steps | pairs N | accepted]"),
     }
 }
