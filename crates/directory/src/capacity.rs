@@ -4,8 +4,8 @@ use crate::accounts::Accounts;
 use crate::change::Change;
 use crate::parameters::Parameters;
 use crate::policies::Policies;
-use crate::router::{FilterLimits, is_filtered};
-use crate::size::{arguments_of, kind_of};
+use crate::router::{FilterLimits, Outlet, is_filtered};
+use crate::size::{Kind, arguments_of, kind_of};
 use crate::topology::Topology;
 use alloc::format;
 use lepus_queue::refusal::{Refusal, RefusalKind};
@@ -182,7 +182,9 @@ impl Budget {
         if let Change::Bound(binding) = change
             && is_filtered(binding.arguments.as_ref())
         {
-            let (of_exchange, of_vhost) = topology.filters_of(binding.vhost, &binding.source);
+            let outlet = topology.outlet(binding.vhost, &binding.source);
+            let of_exchange = outlet.map_or(0, Outlet::filter_count);
+            let of_vhost = topology.size().holding(binding.vhost, Kind::Filter);
             let limit = self.capacity.exchange_filters_max;
             if limit == 0 {
                 return refuse(format!(
@@ -200,12 +202,14 @@ impl Budget {
                 ));
             }
         }
-        if let Change::Bound(binding) = change {
+        if let Change::Bound(binding) = change
+            && let Some(outlet) = topology.outlet(binding.vhost, &binding.source)
+        {
             let limits = FilterLimits {
                 fields_max: self.capacity.exchange_filter_fields_max,
                 bytes_max: self.capacity.exchange_filter_bytes_max,
             };
-            if let Err(full) = topology.check_filter(binding, limits) {
+            if let Err(full) = outlet.check_filter(&binding.filter, limits) {
                 return refuse(format!("cannot {what}: its filters would have {full}"));
             }
         }

@@ -12,7 +12,7 @@ use crate::binding::{Bindings, Chain, Destination, Target};
 use crate::change::{Applied, BindingChange, Change};
 use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
-use crate::router::{FilterLimits, Route, is_filtered};
+use crate::router::{Outlet, Route, is_filtered};
 use crate::size::{Kind, Size, arguments_of, kind_of};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -23,7 +23,6 @@ use core::hash::{BuildHasher, Hasher};
 use exchanges::{ExchangeSlot, Exchanges};
 use lepus_amqp::table::TableBytes;
 use lepus_base::{HashState, QueueId, VhostId};
-use lepus_filter::SetFull;
 use lepus_queue::QueueSettings;
 pub use listing::{BindingInfo, DestinationRef};
 use queues::{QueueSlot, Queues};
@@ -391,26 +390,9 @@ impl Topology {
         }
     }
 
-    /// How many bindings of an exchange, and of its virtual host, have a filter.
-    pub(crate) fn filters_of(&self, vhost: VhostId, exchange: &str) -> (usize, u64) {
-        let place = self.exchanges.place(vhost, exchange);
-        let count = place.map_or(0, |place| self.exchanges.at(place).outlet.filter_count());
-        (count, self.size.holding(vhost, Kind::Filter))
-    }
-
-    /// Whether there is room for the filter of a binding that is to come.
-    ///
-    /// # Errors
-    /// What there would be too much of.
-    pub(crate) fn check_filter(
-        &self,
-        change: &BindingChange,
-        limits: FilterLimits,
-    ) -> Result<(), SetFull> {
-        match self.exchanges.place(change.vhost, &change.source) {
-            Some(place) => self.exchanges.at(place).outlet.check_filter(&change.filter, limits),
-            None => Ok(()),
-        }
+    /// What the exchange of that name has of its bindings.
+    pub(crate) fn outlet(&self, vhost: VhostId, exchange: &str) -> Option<&Outlet> {
+        self.exchanges.place(vhost, exchange).map(|place| &self.exchanges.at(place).outlet)
     }
 
     /// As how many bindings one counts that goes: a filter is taken apart.

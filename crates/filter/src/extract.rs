@@ -135,7 +135,7 @@ impl Extraction {
             }
             BodyKind::Fix | BodyKind::Nvfix => {
                 if steps.spend(steps::of_fields(body.len())) {
-                    fix::scan(body, kind.separator(body), &self.body, &mut into.slots);
+                    fix::scan(body, fix::separator(kind, body), &self.body, &mut into.slots);
                 }
             }
             BodyKind::Opaque => {}
@@ -172,7 +172,7 @@ pub(crate) fn elements(
             return false;
         }
         let before = out.len();
-        fix::all(message.body, kind.separator(message.body), tag.as_bytes(), out);
+        fix::all(message.body, fix::separator(kind, message.body), tag.as_bytes(), out);
         return out.len() > before;
     }
     match list {

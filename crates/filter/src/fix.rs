@@ -2,16 +2,17 @@
 //!
 //! What has no `=` is no field. A value that holds the separator, as FIX's data fields may, ends there.
 
+use crate::message::BodyKind;
 use crate::trie::Trie;
 use crate::value::{Source, Span, Value};
 use alloc::vec::Vec;
 
 /// SOH, which ends a field.
-pub(crate) const SOH: u8 = 1;
+const SOH: u8 = 1;
 
-/// What ends a field of NVFIX: SOH where there is one, else `|`.
-pub(crate) fn separator(body: &[u8]) -> u8 {
-    if body.contains(&SOH) { SOH } else { b'|' }
+/// What ends a field: SOH, or `|` in a body of NVFIX that has no SOH.
+pub(crate) fn separator(kind: BodyKind, body: &[u8]) -> u8 {
+    if kind == BodyKind::Nvfix && !body.contains(&SOH) { b'|' } else { SOH }
 }
 
 /// Writes the first value of each wanted tag into its slot; the slots are all missing before.

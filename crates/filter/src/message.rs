@@ -1,6 +1,5 @@
 //! A message as filters see it.
 
-use crate::fix;
 use lepus_amqp::PropertiesRef;
 
 /// A message, borrowed from where it lies.
@@ -68,13 +67,6 @@ impl<'m> Message<'m> {
         meta: Meta<'m>,
     ) -> Message<'m> {
         Message { properties: PropertiesRef(properties), body, format, meta }
-    }
-}
-
-impl BodyKind {
-    /// What ends a field of a body that is no JSON.
-    pub(crate) fn separator(self, body: &[u8]) -> u8 {
-        if self == BodyKind::Nvfix { fix::separator(body) } else { fix::SOH }
     }
 }
 

@@ -42,11 +42,9 @@ impl Check<'_> {
         let Some(from) = from else { return Err(self.no_exchange(vhost.id, &source)) };
         self.find_target(vhost.id, &destination, *connection)?;
         let arguments = sorted(arguments).to_bytes();
-        if binds {
-            if routing_key.len() > ROUTING_KEY_BYTES_MAX {
-                let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
-                return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
-            }
+        if binds && routing_key.len() > ROUTING_KEY_BYTES_MAX {
+            let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         let kind = from.kind;
         let mut change = Box::new(BindingChange {

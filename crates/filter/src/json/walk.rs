@@ -122,14 +122,13 @@ impl Walk<'_> {
         }
         let mut members = Members::new(self.text, at);
         let mut index = 0;
-        let found = loop {
+        loop {
             match members.next() {
                 Some((_, value)) if index == wanted => break Some(value),
                 Some(_) => index += 1,
                 None => break None,
             }
-        };
-        found
+        }
     }
 
     fn value(&mut self, at: usize) -> Value {

@@ -417,7 +417,7 @@ fn a_filter_takes_what_its_text_takes_and_little_more() {
         ins.join(" OR "),
         format!("{}b.x = '{long}'", "NOT ".repeat(60)),
         format!("b.f IN ({}) AND b.x > '{}'", values(0), &long[..14_000]),
-        format!("b.x REGEXP '[a-c]{{2}}é' OR b.x REGEXP '\\w+'"),
+        "b.x REGEXP '[a-c]{2}é' OR b.x REGEXP '\\w+'".to_owned(),
     ];
     for text in rows {
         let mut set = set_of(&text);
