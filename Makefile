@@ -83,6 +83,7 @@ instructions: install ## Count instructions per message in the core and compare 
 	@.ci/install valgrind
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench instructions
+	@cargo run --release --quiet --package lepus-filter --example measure -- instructions bench/filters.txt
 
 sim: install ## Run SEEDS seeds of the simulator, and as many of which every second is under strain
 	@$(BUILD) lepus-sim --quiet

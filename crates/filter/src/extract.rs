@@ -72,7 +72,7 @@ impl Extraction {
         self.body.touched() + self.headers.touched()
     }
 
-    /// What reading a message takes, in steps.
+    /// What reading a message takes, in steps: what [`Extraction::extract`] counts in any case.
     pub(crate) fn steps(&self, message: &Message<'_>, slots: usize, body_bytes_max: usize) -> u64 {
         let mut steps = (slots / SLOTS_PER_STEP) as u64;
         if !self.headers.is_empty()
@@ -91,7 +91,8 @@ impl Extraction {
     }
 
     /// Reads a message whose body is looked into up to so many bytes. Returns whether the body was to be read and is
-    /// malformed. What it holds means nothing where `steps` has run out.
+    /// malformed. Reading it is counted, and done in any case: it is in proportion to the message. Numbers and escapes of
+    /// strings that take long are asked for; what it holds means nothing where `steps` has run out.
     pub(crate) fn extract(
         &self,
         message: &Message<'_>,
@@ -103,9 +104,7 @@ impl Extraction {
         into.made.clear();
         into.slots.clear();
         into.kind = None;
-        if !steps.spend((slots / SLOTS_PER_STEP) as u64) {
-            return false;
-        }
+        steps.allow((slots / SLOTS_PER_STEP) as u64);
         into.slots.resize(slots, Value::Missing);
         for (field, slot) in &self.fields {
             into.slots[*slot as usize] = field_value(*field, message);
@@ -113,9 +112,7 @@ impl Extraction {
         if !self.headers.is_empty()
             && let Some(table) = message.properties.headers()
         {
-            if !steps.spend(steps::of_headers(table.bytes().len())) {
-                return false;
-            }
+            steps.allow(steps::of_headers(table.bytes().len()));
             let Extracted { slots, met, .. } = into;
             headers::scan(message.properties.0, table, &self.headers, slots, met);
         }
@@ -126,6 +123,7 @@ impl Extraction {
         into.kind = Some(kind);
         match kind {
             BodyKind::Json => {
+                steps.allow(steps::of_json(body.len()));
                 let Extracted { slots, made, scan, .. } = into;
                 if json::scan(body, &self.body, slots, made, scan, steps).is_err() {
                     into.kind = Some(BodyKind::Opaque);
@@ -134,9 +132,8 @@ impl Extraction {
                 }
             }
             BodyKind::Fix | BodyKind::Nvfix => {
-                if steps.spend(steps::of_fields(body.len())) {
-                    fix::scan(body, fix::separator(kind, body), &self.body, &mut into.slots);
-                }
+                steps.allow(steps::of_fields(body.len()));
+                fix::scan(body, fix::separator(kind, body), &self.body, &mut into.slots);
             }
             BodyKind::Opaque => {}
         }

@@ -90,7 +90,7 @@ impl LikePattern {
         let parts = self.parts.len();
         let first_floating = usize::from(!self.open_start);
         let mut of_byte = 0;
-        let mut steps = (1 + parts / 4 + bytes / 6) as u64;
+        let mut steps = (1 + parts / 4 + bytes / 4) as u64;
         for (index, part) in self.parts.iter().enumerate() {
             let Part::Units(units) = part else { continue };
             let each = if self.folded { FOLDED_STEPS } else { 1 };

@@ -31,6 +31,12 @@ impl Steps {
         !self.has_run_out
     }
 
+    /// Counts what is done in any case, beside what there may be.
+    pub(crate) fn allow(&mut self, steps: u64) {
+        self.used = self.used.saturating_add(steps);
+        self.max = self.max.saturating_add(steps);
+    }
+
     /// Steps that were taken.
     pub(crate) fn used(&self) -> u64 {
         self.used
@@ -88,7 +94,7 @@ pub(crate) fn of_search(bytes: usize) -> u64 {
 
 /// Finding a string in another.
 pub(crate) fn of_find(text: usize, part: usize) -> u64 {
-    1 + (text / 6 + part / 2) as u64
+    1 + (text / 4 + part / 2) as u64
 }
 
 /// Counting code points.
@@ -98,8 +104,11 @@ pub(crate) fn of_code_points(bytes: usize) -> u64 {
 
 /// Writing a string in other letters.
 pub(crate) fn of_letters(bytes: usize) -> u64 {
-    1 + (bytes / 2) as u64
+    1 + bytes as u64
 }
+
+/// Taking an element of an array, or testing it.
+pub(crate) const ELEMENT: u64 = 2;
 
 /// Writing a number.
 pub(crate) const NUMBER_WRITTEN: u64 = 16;

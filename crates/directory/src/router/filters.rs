@@ -292,7 +292,10 @@ impl Filters {
                 },
             };
             scan.found.clear();
-            if set.reading_steps(&asked) > u64::from(meter.left() / READING_SHARE / STEPS) {
+            let reading_max = u64::from(meter.left() / READING_SHARE / STEPS);
+            // No byte is more than a step.
+            let bytes = asked.body.len() + asked.properties.0.len();
+            if bytes as u64 > reading_max && set.reading_steps(&asked) > reading_max {
                 scan.given_up = scan.given_up.saturating_add(1);
                 continue;
             }

@@ -1,6 +1,7 @@
 //! What matching costs: nanoseconds and instructions per message, by the number of filters.
 //!
-//! `measure` prints the table of rates; `measure instructions` counts by callgrind, for which valgrind must be there.
+//! `measure` prints the table of rates; `measure instructions FILE [record]` counts by callgrind, for
+//! which valgrind must be there, and compares with the ceilings in the file, or records them.
 //! `measure steps`, `measure pairs N` and `measure accepted` are about what was made to be dear.
 //! Filters are `sym = 'S' AND b.price > P AND b.qty < Q` over 1,000 symbols; of anchored ones nine in ten have the
 //! symbol, of unanchored ones none. About one of them matches a message. Rates depend on what else the machine does.
@@ -263,7 +264,12 @@ fn count(words: &[String]) -> u64 {
     totals.and_then(|totals| totals.trim().parse().ok()).expect("totals")
 }
 
-fn instructions() {
+/// What a new ceiling allows above the count that it is made from.
+const MARGIN: f64 = 1.05;
+
+/// Counts instructions and compares with the ceilings in `file`; with `record` it writes them instead. Whether no ceiling
+/// was passed.
+fn instructions(file: &str, record: bool) -> bool {
     let rows = [
         ("extraction", 1, 231),
         ("extraction", 1, 869),
@@ -277,6 +283,7 @@ fn instructions() {
         ("equalities", 100_000, 231),
         ("evaluated", 1000, 231),
     ];
+    let mut counts: Vec<(String, f64)> = Vec::new();
     for (kind, filters, bytes) in rows {
         let run = |messages: usize| {
             let words = ["drive", kind].map(str::to_owned);
@@ -285,16 +292,42 @@ fn instructions() {
         };
         let messages = if filters > 1000 { 1024 } else { 4096 };
         let each = (run(2 * messages) - run(messages)) as f64 / messages as f64;
-        println!(
-            "{kind:12} {filters:>9} filters {bytes:>6} B {each:>10.0} instructions per message"
-        );
+        counts.push((format!("{kind}-{filters}-{bytes}"), each));
     }
     let change = |word: &str| {
         let run = |changes: usize| count(&[word.to_owned(), changes.to_string()]);
         (run(8000) - run(4000)) as f64 / 4000.0
     };
     let (parse, add, both) = (change("parse"), change("add"), change("add-remove"));
-    println!("parse {parse:.0}, add with parsing {add:.0}, remove {:.0} instructions", both - add);
+    counts.extend(
+        [("parse", parse), ("add", add), ("remove", both - add)]
+            .map(|(name, each)| (name.to_owned(), each)),
+    );
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let ceiling = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|line| line.parse::<f64>().ok())
+    };
+    let (mut kept, mut ceilings) = (true, String::new());
+    for (name, each) in &counts {
+        let verdict = match ceiling(name) {
+            Some(ceiling) if *each <= ceiling => format!("ceiling {ceiling}"),
+            Some(ceiling) => {
+                kept = false;
+                format!("ABOVE the ceiling of {ceiling}")
+            }
+            None => "no ceiling".to_owned(),
+        };
+        println!("{name:22} {each:>8.0} instructions, {verdict}");
+        ceilings.push_str(&format!("{name} {}\n", (each * MARGIN).ceil()));
+    }
+    if record {
+        let comments = text.lines().filter(|line| line.starts_with('#'));
+        let comments: String = comments.map(|line| format!("{line}\n")).collect();
+        std::fs::write(file, comments + &ceilings)
+            .expect("the file of the ceilings can be written");
+    }
+    kept || record
 }
 
 /// Parses, adds, or adds and removes so many filters.
@@ -327,7 +360,8 @@ fn main() {
             churn();
         }
         ["churn"] => churn(),
-        ["instructions"] => instructions(),
+        ["instructions", file] => assert!(instructions(file, false), "a ceiling was passed"),
+        ["instructions", file, "record"] => assert!(instructions(file, true)),
         ["steps"] => hostile::steps(),
         ["pairs", count] => hostile::pairs(number(count)),
         ["accepted"] => hostile::accepted(),
@@ -338,6 +372,6 @@ fn main() {
             println!("{} filters", load.texts.len());
         }
         [word @ ("parse" | "add" | "add-remove"), changes] => change(word, number(changes)),
-        _ => eprintln!("measure [churn | instructions | steps | pairs N | accepted]"),
+        _ => eprintln!("measure [churn | instructions FILE [record] | steps | pairs N | accepted]"),
     }
 }

@@ -67,7 +67,7 @@ impl Walk<'_> {
         }
         let mut members = Members::new(self.text, at);
         while let Some((_, element)) = members.next() {
-            if !self.steps.spend(1) {
+            if !self.steps.spend(steps::ELEMENT) {
                 return;
             }
             self.follow(element, steps);

@@ -299,7 +299,7 @@ impl Evaluation<'_> {
         let decisive = quantifier == Quantifier::Any;
         let mut truth = Some(!decisive);
         for index in start..end {
-            if !self.spend(1) {
+            if !self.spend(steps::ELEMENT) {
                 return None;
             }
             match self.test(self.room.elements[index], test) {

@@ -56,7 +56,6 @@ impl FilterSet {
             return Report::default();
         }
         let before = out.len();
-        let steps_max = steps_max.saturating_add(self.reading_steps(message));
         scratch.room.begin(&self.program, steps_max);
         let is_malformed = self.find(message, scratch, out);
         let Room { steps, mismatches, .. } = &scratch.room;
