@@ -17,6 +17,9 @@ pub const SELECTORS_MAX: usize = 64;
 /// matches none of them.
 const STEPS_MAX: u64 = 32_768;
 
+/// Bytes that the filters of a queue take at most, of those that read bodies in the same way.
+const SET_BYTES_MAX: usize = 4 << 20;
+
 /// The filter of a consumer.
 #[derive(Clone)]
 pub struct ConsumerFilter {
@@ -188,7 +191,8 @@ impl Selectors {
             .map_err(|error| alloc::format!("invalid x-filter {error}"))?;
         let found = self.sets.iter().position(|(format, _)| *format == filter.format);
         let set = found.unwrap_or_else(|| {
-            self.sets.push((filter.format, FilterSet::new(SetLimits::default(), filter.hash)));
+            let limits = SetLimits { bytes_max: SET_BYTES_MAX, ..SetLimits::default() };
+            self.sets.push((filter.format, FilterSet::new(limits, filter.hash)));
             self.sets.len() - 1
         });
         let added = self.sets[set].1.add(&parsed, place as u64);

@@ -162,6 +162,9 @@ fn add_figures(
         "storage_version": 2,
     }));
     row.extend(more);
+    if figures.passed_over > 0 {
+        row.insert("messages_passed_over".to_owned(), json!(figures.passed_over));
+    }
     if is_single {
         let more = super::fields(json!({
             "incoming": [],
