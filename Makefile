@@ -20,7 +20,7 @@ CARGO_FUZZ_VERSION := 0.13.2
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance experiments costs instructions sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments costs instructions sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ bench-curves: release ## CPU of an operation by the size of things, beside the p
 bench-endurance: release ## Ten minutes of publishing and consuming above a backlog of 5 GB
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench endurance $(BENCH)
+
+bench-filters: release ## Content filters beside Apache Qpid's broker, RabbitMQ's headers exchange and a-tree; BENCH='--counts 100,1000'
+	@.ci/install bench qpid a-tree
+	@$(BUILD) lepus-bench --quiet
+	@target/release/lepus-bench filters $(BENCH)
 
 experiments: release ## The six experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
 	@.ci/install chromium

@@ -7,6 +7,7 @@ mod core_drive;
 mod costs;
 mod counters;
 mod curves;
+mod filters;
 mod idle;
 mod instructions;
 mod large;
@@ -81,6 +82,9 @@ fn carry_out(command: Command) -> Result<(), String> {
         }
         Command::Curves { words, places, .. } => {
             curves::run(&curves::Plan::new(words, places.prepare()?)?)
+        }
+        Command::Filters { words, places } => {
+            filters::run(&filters::Plan::new(words, places.prepare()?)?)
         }
         Command::Endurance { words, places } => {
             backlog::endure(&backlog::EndurancePlan::new(words, places.prepare()?)?)

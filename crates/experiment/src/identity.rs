@@ -55,7 +55,7 @@ struct Fact {
 }
 
 /// By product and ascending version.
-const FACTS: [Fact; 7] = [
+const FACTS: [Fact; 8] = [
     Fact {
         kind: Kind::RabbitMq,
         since: (0, 0),
@@ -99,6 +99,15 @@ const FACTS: [Fact; 7] = [
             durability: Durability::Nothing,
             means: "there are none: a publish has no answer, and nothing is stored; who is not subscribed misses it",
             source: "its protocol: PUB is answered in verbose mode only, which is not used",
+        },
+    },
+    Fact {
+        kind: Kind::Qpid,
+        since: (0, 0),
+        promise: Promise {
+            durability: Durability::Nothing,
+            means: "the message is in its queues; they are in memory",
+            source: "bench/qpid-peer, which has it keep messages in memory",
         },
     },
     Fact {
@@ -154,7 +163,9 @@ impl Identity {
             Some(Kind::Lepus) => split(&own_version(lepus)),
             Some(Kind::NullBroker) => ours("lepus-bench null-broker"),
             Some(Kind::NullRelay) => ours("lepus-bench null-relay"),
-            Some(Kind::RabbitMq | Kind::LavinMq | Kind::Nats) | None => split(&subject.product),
+            Some(Kind::RabbitMq | Kind::LavinMq | Kind::Qpid | Kind::Nats) | None => {
+                split(&subject.product)
+            }
         };
         let promise = match kind {
             Some(Kind::Lepus) => own_promise(&settings),

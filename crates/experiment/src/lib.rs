@@ -27,6 +27,7 @@ mod plan;
 pub mod plot;
 mod profile;
 mod progress;
+mod qpid;
 pub mod rabbitmq;
 mod record;
 mod report;

@@ -4,6 +4,7 @@ use crate::affinity::spawn_on;
 use crate::disk::{Device, named};
 use crate::metrics::{self, Counts};
 use crate::nats;
+use crate::qpid;
 use crate::rabbitmq::Node;
 use crate::sample::Target;
 use crate::stop::Stop;
@@ -49,14 +50,23 @@ pub enum Kind {
     NullBroker,
     /// The NATS server of `bench/nats-peer`, which speaks another protocol.
     Nats,
+    /// Apache Qpid Broker-J, as `bench/qpid-peer` starts it: beside content filters alone, since it does not tell its counts.
+    Qpid,
     /// The relay that does nothing but copy publishes from its port to the next one; nobody can log in to it.
     NullRelay,
 }
 
 impl Kind {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Kind; 6] =
-        [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq, Kind::Nats, Kind::NullBroker, Kind::NullRelay];
+    pub const ALL: [Kind; 7] = [
+        Kind::Lepus,
+        Kind::RabbitMq,
+        Kind::LavinMq,
+        Kind::Qpid,
+        Kind::Nats,
+        Kind::NullBroker,
+        Kind::NullRelay,
+    ];
 
     /// The name on command lines and in figures.
     #[must_use]
@@ -65,6 +75,7 @@ impl Kind {
             Kind::Lepus => "lepus",
             Kind::RabbitMq => "rabbitmq",
             Kind::LavinMq => "lavinmq",
+            Kind::Qpid => "qpid",
             Kind::Nats => "nats",
             Kind::NullBroker => "null-broker",
             Kind::NullRelay => "null-relay",
@@ -83,10 +94,16 @@ impl Kind {
         !matches!(self, Kind::Nats | Kind::NullRelay)
     }
 
-    /// The one of this name that clients for AMQP can load.
+    /// Whether it tells what it has counted.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        self != Kind::Qpid
+    }
+
+    /// The one of this name that clients for AMQP can load, and that tells its counts.
     #[must_use]
     pub fn find_for_amqp(name: &str) -> Option<Kind> {
-        Kind::find(name).filter(|kind| kind.speaks_amqp())
+        Kind::find(name).filter(|kind| kind.speaks_amqp() && kind.counts())
     }
 
     /// Why it cannot be started here, if so.
@@ -94,6 +111,7 @@ impl Kind {
     pub fn missing(self, site: &Site) -> Option<String> {
         let program = match self {
             Kind::RabbitMq => return Node::missing(),
+            Kind::Qpid => return qpid::missing(&site.qpid),
             Kind::Lepus => &site.lepus,
             Kind::Nats => &site.nats,
             Kind::NullBroker | Kind::NullRelay => &site.bench,
@@ -146,6 +164,8 @@ pub struct Site {
     pub bench: PathBuf,
     /// The binary that `bench/nats-peer` is built to.
     pub nats: PathBuf,
+    /// The directory that `bench/qpid-peer` is built to.
+    pub qpid: PathBuf,
     /// Further words for `lepus serve`.
     pub flags: Vec<String>,
     /// A directory for the brokers' data, of this run's own.
@@ -164,6 +184,7 @@ impl Site {
             // Brokers are started in directories of their own.
             lavinmq: named.and_then(|path| std::path::absolute(path).ok()),
             nats: PathBuf::from("build/nats-peer"),
+            qpid: PathBuf::from("build/qpid-peer"),
             flags: Vec::new(),
             scratch: PathBuf::new(),
         }
@@ -562,12 +583,14 @@ fn start_ours(
     let mut subject = Subject::elsewhere(&uri);
     subject.kind = Some(kind);
     subject.settings = settings(kind, site, placement);
-    subject.metrics = (kind != Kind::RabbitMq).then_some(ports.metrics);
+    let has_metrics = !matches!(kind, Kind::RabbitMq | Kind::Qpid);
+    subject.metrics = has_metrics.then_some(ports.metrics);
     subject.data = Some(scratch.join("data"));
     subject.log = scratch.join("output.log");
     let mut command = match kind {
         Kind::Lepus => own_command(site, ports, placement),
         Kind::LavinMq => lavinmq_command(site, ports),
+        Kind::Qpid => qpid::command(&site.qpid, ports.amqp, Path::new("data")),
         Kind::Nats => {
             let mut command = Command::new(&site.nats);
             command.args([ports.amqp, ports.metrics].map(|port| port.to_string()));
@@ -616,6 +639,7 @@ fn settings(kind: Kind, site: &Site, placement: &Placement) -> String {
         Kind::Lepus => format!("--shards {}", placement.broker.len().max(1)),
         Kind::RabbitMq => "no plugins, no configuration file".to_owned(),
         Kind::LavinMq => format!("{LAVINMQ_LOG} {LAVINMQ_MQTT}"),
+        Kind::Qpid => qpid::SETTINGS.to_owned(),
         Kind::Nats => "its own settings, no JetStream".to_owned(),
         Kind::NullBroker | Kind::NullRelay => "no settings".to_owned(),
     };

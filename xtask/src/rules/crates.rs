@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 26] = [
+const ORDER: [&str; 27] = [
     "base",
     "balance",
     "amqp",
@@ -32,6 +32,7 @@ const ORDER: [&str; 26] = [
     "server",
     "kill",
     "fuzz",
+    "a-tree-peer",
 ];
 
 /// Crates that are functions of their inputs: no clock, no threads, no I/O, no `unsafe`.

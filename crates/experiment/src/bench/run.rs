@@ -37,8 +37,9 @@ pub struct Plan {
 /// # Errors
 /// When a broker or a tester fails, with what it said.
 pub fn run(plan: &Plan) -> io::Result<()> {
+    let known = Kind::ALL.into_iter().filter(|kind| kind.counts()).collect::<Vec<_>>();
     let (brokers, left_out) =
-        choose(&Kind::ALL, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
+        choose(&known, &plan.brokers, &plan.place.site).map_err(io::Error::other)?;
     let workloads = chosen_workloads(plan)?;
     let size = format!("{} rounds of {} s", plan.rounds, plan.load.seconds);
     let cover = Cover { name: "run", title: TITLE, asks: ASKS, size: ("medians of", size) };

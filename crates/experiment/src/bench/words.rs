@@ -2,6 +2,7 @@
 
 use super::backlog::{self, EnduranceWords};
 use super::curves;
+use super::filters;
 use super::idle::Crowd;
 use super::large::LargeMessage;
 use super::management::ManyQueues;
@@ -66,6 +67,13 @@ pub enum Command {
         list: Option<Names>,
         #[command(flatten)]
         words: curves::Words,
+        #[command(flatten)]
+        places: Places,
+    },
+    /// Sets the same content filters at several brokers, compares their verdicts, and measures
+    Filters {
+        #[command(flatten)]
+        words: filters::Words,
         #[command(flatten)]
         places: Places,
     },
@@ -290,6 +298,9 @@ pub struct Places {
     /// The NATS server of bench/nats-peer, measured where it was built
     #[arg(long, value_name = "FILE", default_value = "build/nats-peer", help_heading = "Place")]
     nats: PathBuf,
+    /// Apache Qpid Broker-J of bench/qpid-peer, measured where it was built
+    #[arg(long, value_name = "DIR", default_value = "build/qpid-peer", help_heading = "Place")]
+    qpid: PathBuf,
     /// The reference tester
     #[arg(
         long,
@@ -317,6 +328,7 @@ impl Places {
             site.lavinmq = Some(absolute(path.into())?);
         }
         site.nats = absolute(self.nats)?;
+        site.qpid = absolute(self.qpid)?;
         site.flags = self.lepus_flags.0;
         let ground = Arc::new(Ground::below(&results).map_err(|error| error.to_string())?);
         site.scratch = ground.path().to_owned();
@@ -405,6 +417,9 @@ mod tests {
             ("management --queues 0", "1..="),
             ("large --mib 4096", "1..=1024"),
             ("endurance --rate 0", "1..="),
+            ("filters --rounds 0", "1..=1000"),
+            ("filters --consumer-rate 0", "1..="),
+            ("filters --warm-up 0", "above 0"),
             ("backlog --scale 0", "above 0"),
             ("backlog --scale nan", "above 0"),
             ("backlog --scale -1", "above 0"),
