@@ -27,7 +27,7 @@ const FILTERS_MAX: u64 = 1_000_000;
 /// The part of a rate that has to go through a broker so that it keeps up.
 const KEPT_UP: f64 = 0.9;
 /// How long the tester waits for what is under way at the end, in seconds.
-const DRAIN: &str = "20";
+const DRAIN: &str = "120";
 
 /// What is asked for.
 #[derive(Clone, Debug, Args)]
@@ -45,7 +45,7 @@ pub struct Words {
     #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
     brokers: List,
     /// Messages a second with filters at consumers: no broker tells a publisher there that it lags behind
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = from_one::<u64>(10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = from_one::<u64>(10_000_000))]
     consumer_rate: u64,
     /// So long before each measurement there is load and nothing counts, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = warm_up)]
@@ -191,7 +191,8 @@ impl Plan {
             seed: words.seed,
         };
         let most = counts.iter().max().copied().unwrap_or(0).to_string();
-        let place = place.with_flags(["--limits-exchange-filters-max", &most]);
+        let limits = ["--limits-exchange-filters-max", &most, "--limits-vhost-filters-max", &most];
+        let place = place.with_flags(limits);
         Ok(Plan { words, counts, place, load, engines })
     }
 
