@@ -53,12 +53,20 @@ public final class QpidPeer {
         Path directory = Path.of(words[1]).toAbsolutePath();
         Path settings = directory.resolve("settings.json");
         write(settings, SETTINGS.formatted(Integer.parseUnsignedInt(words[0])));
-        SystemLauncher launcher = new SystemLauncher(new SystemLauncherListener.DefaultSystemLauncherListener());
+        SystemLauncher launcher = new SystemLauncher(new SystemLauncherListener.DefaultSystemLauncherListener() {
+            @Override
+            public void onShutdown(int exitCode) {
+                Runtime.getRuntime().halt(exitCode);
+            }
+        });
         Runtime.getRuntime().addShutdownHook(new Thread(launcher::shutdown));
         launcher.startup(Map.of(
             "type", "Memory",
             "initialConfigurationLocation", settings.toUri().toString(),
-            "context", Map.of("qpid.work_dir", directory.toString()),
+            "context", Map.of(
+                "qpid.work_dir", directory.toString(),
+                // A broker whose port is taken ends.
+                "broker.failStartupWithErroredChild", "true"),
             "startupLoggedToSystemOut", "true"));
     }
 
