@@ -28,6 +28,8 @@ pub(crate) const DIGEST_BYTE_STEPS: u32 = 4;
 pub(crate) const KEY_STEPS: u32 = 64;
 /// Steps that take as long as putting a message into a queue.
 const QUEUE_STEPS: u32 = 64;
+/// Steps that take as long as a filter's unit of work, some two microseconds.
+const FILTER_STEPS: u32 = 512;
 /// Bytes that are copied in a step.
 const STEP_BYTES: usize = 16;
 /// Messages whose routing, or whose filters, take too long are told in the log this often at most.
@@ -60,6 +62,11 @@ impl Effort {
     pub(crate) fn spend_on_queues(&mut self, queues: usize) {
         let queues = u32::try_from(queues).unwrap_or(u32::MAX);
         self.spend(queues.saturating_mul(QUEUE_STEPS));
+    }
+
+    /// A filter was read, or put among others, which is so much work by the measure of filters.
+    pub(crate) fn spend_on_filter(&mut self, effort: usize) {
+        self.spend(u32::try_from(effort).unwrap_or(u32::MAX).saturating_mul(FILTER_STEPS));
     }
 
     /// So many bytes were copied for clients.

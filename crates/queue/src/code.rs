@@ -4,12 +4,13 @@
 //! the program that wrote it: the form has no version.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{Debug, Write};
 use core::time::Duration;
 
 use lepus_base::{ConnectionId, HashState, Instant, Now, Position, ShardId};
-use lepus_filter::BodyFormat;
+use lepus_filter::{BodyFormat, Filter, Limits};
 use lepus_store::{AppendError, Fetch, LaneSlot};
 
 use crate::entry::{Delivery, Entry, Outcome, Place, Reason, Sent, Ticket};
@@ -293,16 +294,17 @@ impl Decode for Box<str> {
 }
 
 /// Without what its values are hashed with, which changes nothing that a queue does.
-impl Encode for Box<ConsumerFilter> {
+impl Encode for Arc<ConsumerFilter> {
     fn put(&self, out: &mut Vec<u8>) {
-        (&self.text, self.format).put(out);
+        (self.text(), self.format).put(out);
     }
 }
 
-impl Decode for Box<ConsumerFilter> {
-    fn take(input: &mut &[u8]) -> Option<Box<ConsumerFilter>> {
-        let (text, format) = Decode::take(input)?;
-        Some(Box::new(ConsumerFilter { text, format, hash: HashState::default() }))
+impl Decode for Arc<ConsumerFilter> {
+    fn take(input: &mut &[u8]) -> Option<Arc<ConsumerFilter>> {
+        let (text, format): (Box<str>, _) = Decode::take(input)?;
+        let filter = Filter::parse(&text, &Limits::default()).ok()?;
+        Some(Arc::new(ConsumerFilter { filter, format, hash: HashState::default() }))
     }
 }
 

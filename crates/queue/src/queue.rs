@@ -238,6 +238,7 @@ impl Queue {
     pub fn is_still(&self) -> bool {
         let nothing = |messages: &Messages| {
             messages.ready.is_empty()
+                && messages.ready.aside().is_none_or(|aside| aside.len() == 0)
                 && messages.unacked.len() == 0
                 && messages.trash.is_none()
                 && !messages.waits

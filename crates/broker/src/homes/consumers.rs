@@ -54,6 +54,8 @@ impl HomeSide<'_> {
         let id = home.id;
         home.queue.apply(now, command::Touch {}, &mut NoSink);
         let (key, shard) = (consumer.key, consumer.shard);
+        let effort = consumer.filter.as_ref().map_or(0, |filter| filter.filter.effort());
+        self.shard.effort.spend_on_filter(effort);
         match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
             Ok(handle) => {
                 if shard != self.shard.id {

@@ -105,7 +105,7 @@ impl Lists<'_> {
                         priority: consumer.priority,
                         prefetch: consumer.prefetch,
                         active,
-                        filter: consumer.filter.as_ref().map(|filter| filter.text.clone()),
+                        filter: consumer.filter.as_ref().map(|filter| filter.text().into()),
                     });
                 }
             }

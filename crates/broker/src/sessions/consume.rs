@@ -21,6 +21,7 @@ use crate::tap::tap_delivery;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use lepus_base::{Body, Pool, QueueId, ShardId};
 
 impl Connections {
@@ -160,8 +161,10 @@ impl SessionSide<'_> {
                 })?
             }
         };
-        let filter = consumer_filter(consume.arguments)?
-            .map(|(filter, format)| Box::new(ConsumerFilter::new(&filter, format, hash)));
+        let (filter, effort) = consumer_filter(consume.arguments);
+        self.shard.effort.spend_on_filter(effort);
+        let filter =
+            filter?.map(|(filter, format)| Arc::new(ConsumerFilter { filter, format, hash }));
         let mut prefetch = channel.prefetch;
         let governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
         let (queue, home) = self.readable_queue(at, &name)?;

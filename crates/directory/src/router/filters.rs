@@ -153,12 +153,18 @@ fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> {
     Ok(Some(Parsed { filter, format }))
 }
 
-/// The filter in a consumer's arguments, if there is one, and how it reads bodies.
-///
-/// # Errors
-/// As for a binding's.
-pub fn consumer_filter(arguments: TableRef<'_>) -> Result<Option<(Filter, BodyFormat)>, Refusal> {
-    Ok(parse(arguments)?.map(|parsed| (parsed.filter, parsed.format)))
+/// The filter in a consumer's arguments, if there is one, and how it reads bodies; or why it is refused, as for a
+/// binding's. And how much work it was to find that out, as [`Filter::effort`] has it.
+#[must_use]
+pub fn consumer_filter(
+    arguments: TableRef<'_>,
+) -> (Result<Option<(Filter, BodyFormat)>, Refusal>, usize) {
+    let found = parse(arguments).map(|found| found.map(|found| (found.filter, found.format)));
+    let effort = match &found {
+        Ok(found) => found.as_ref().map_or(0, |(filter, _)| filter.effort()),
+        Err(_) => REFUSED_EFFORT * Filter::effort_of_text(arguments.bytes().len()),
+    };
+    (found, effort)
 }
 
 /// A filter that nothing matches.

@@ -6,6 +6,7 @@
 //! one in the number of priorities takes its logarithm.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::{ConnectionId, ShardId, Slab, slab_bytes};
 
@@ -57,7 +58,7 @@ pub struct Consumer {
     /// Argument `x-priority`; higher first.
     pub priority: i32,
     /// Which messages it wants; all without one.
-    pub filter: Option<Box<ConsumerFilter>>,
+    pub filter: Option<Arc<ConsumerFilter>>,
     /// Deliveries that may be unsettled; 0 is unlimited. Means nothing with `no_ack`.
     pub prefetch: u32,
     /// Unsettled deliveries; kept by the queue, starts with 0.
@@ -189,7 +190,7 @@ impl Consumers {
     /// A consumer comes. `selects` says that consumers have selectors even without a filter.
     pub(super) fn join(
         &mut self,
-        consumer: Consumer,
+        mut consumer: Consumer,
         generation: u32,
         selects: bool,
     ) -> Result<Joined, SubscribeError> {
@@ -201,6 +202,8 @@ impl Consumers {
             true => self.join_selector(&consumer).map_err(SubscribeError::Filter)?,
             false => (EVERYTHING, false),
         };
+        // Equal ones are kept once.
+        consumer.filter = self.selectors().and_then(|all| all.filter(selector)).cloned();
         self.is_exclusive = consumer.exclusive;
         let ring = self.rings_of(selector).join(consumer.priority);
         let slot = self.members.insert(Member {
@@ -238,7 +241,7 @@ impl Consumers {
                 none.insert(new)
             }
         };
-        let joined = filtered.selectors.join(consumer.filter.as_deref(), 1);
+        let joined = filtered.selectors.join(consumer.filter.as_ref(), 1);
         match &joined {
             Ok((number, _)) => {
                 let count = usize::from(*number).max(filtered.rings.len());

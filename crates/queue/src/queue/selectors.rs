@@ -1,12 +1,13 @@
 //! What the consumers of a queue want of it: their filters, each distinct one once.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
 use lepus_base::HashState;
 use lepus_filter::{
-    BodyFormat, Filter, FilterSet, Limits, Match, Message, Meta, Scratch, SetLimits, Subscription,
+    BodyFormat, Filter, FilterSet, Match, Message, Meta, Scratch, SetLimits, Subscription,
 };
 
 use crate::message::MessageView;
@@ -18,13 +19,13 @@ pub const SELECTORS_MAX: usize = 64;
 const STEPS_MAX: u64 = 32_768;
 
 /// Bytes that the filters of a queue take at most, of those that read bodies in the same way.
-const SET_BYTES_MAX: usize = 4 << 20;
+const SET_BYTES_MAX: usize = 1 << 20;
 
 /// The filter of a consumer.
 #[derive(Clone)]
 pub struct ConsumerFilter {
-    /// What it says, in normal form.
-    pub text: Box<str>,
+    /// What it says.
+    pub filter: Filter,
     /// How it reads bodies.
     pub format: BodyFormat,
     /// With what its values are hashed.
@@ -32,16 +33,16 @@ pub struct ConsumerFilter {
 }
 
 impl ConsumerFilter {
-    /// A filter that was read.
+    /// What it says, in normal form.
     #[must_use]
-    pub fn new(filter: &Filter, format: BodyFormat, hash: HashState) -> ConsumerFilter {
-        ConsumerFilter { text: filter.normal().into(), format, hash }
+    pub fn text(&self) -> &str {
+        self.filter.normal()
     }
 }
 
 impl PartialEq for ConsumerFilter {
     fn eq(&self, other: &ConsumerFilter) -> bool {
-        (&self.text, self.format) == (&other.text, other.format)
+        (self.text(), self.format) == (other.text(), other.format)
     }
 }
 
@@ -49,7 +50,7 @@ impl Eq for ConsumerFilter {}
 
 impl fmt::Debug for ConsumerFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConsumerFilter").field(&self.text).field(&self.format).finish()
+        f.debug_tuple("ConsumerFilter").field(&self.text()).field(&self.format).finish()
     }
 }
 
@@ -96,7 +97,7 @@ pub enum Selected {
 
 /// A distinct filter with its consumers.
 struct Selector {
-    filter: Option<ConsumerFilter>,
+    filter: Option<Arc<ConsumerFilter>>,
     consumers: u32,
     /// The set that it is in, and its place there; [`EVERYTHING`] is in none.
     filed: Option<(usize, Subscription)>,
@@ -137,7 +138,7 @@ impl Selectors {
     }
 
     /// The selector of a filter, if somebody uses it.
-    fn find(&self, filter: Option<&ConsumerFilter>) -> Option<Number> {
+    fn find(&self, filter: Option<&Arc<ConsumerFilter>>) -> Option<Number> {
         let is_it = |selector: &&Option<Selector>| {
             selector.as_ref().is_some_and(|one| one.filter.as_ref() == filter)
         };
@@ -151,7 +152,7 @@ impl Selectors {
     /// In words, when there are too many, or what the filter says is not taken.
     pub(super) fn join(
         &mut self,
-        filter: Option<&ConsumerFilter>,
+        filter: Option<&Arc<ConsumerFilter>>,
         consumers: u32,
     ) -> Result<(Number, bool), Box<str>> {
         if let Some(number) = self.find(filter)
@@ -187,17 +188,20 @@ impl Selectors {
         filter: &ConsumerFilter,
         place: usize,
     ) -> Result<(usize, Subscription), Box<str>> {
-        let parsed = Filter::parse(&filter.text, &Limits::default())
-            .map_err(|error| alloc::format!("invalid x-filter {error}"))?;
         let found = self.sets.iter().position(|(format, _)| *format == filter.format);
         let set = found.unwrap_or_else(|| {
             let limits = SetLimits { bytes_max: SET_BYTES_MAX, ..SetLimits::default() };
             self.sets.push((filter.format, FilterSet::new(limits, filter.hash)));
             self.sets.len() - 1
         });
-        let added = self.sets[set].1.add(&parsed, place as u64);
+        let added = self.sets[set].1.add(&filter.filter, place as u64);
         let subscription = added.map_err(|full| alloc::format!("x-filter: {full}"))?;
         Ok((set, subscription))
+    }
+
+    /// The filter of a selector, which its consumers share.
+    pub(super) fn filter(&self, number: Number) -> Option<&Arc<ConsumerFilter>> {
+        self.all.get(usize::from(number))?.as_ref()?.filter.as_ref()
     }
 
     /// A consumer of a selector goes. Whether it was the last one.
@@ -248,7 +252,7 @@ impl Selectors {
     pub(super) fn memory_bytes(&self) -> usize {
         let texts = self.all.iter().flatten().filter_map(|selector| selector.filter.as_ref());
         self.all.capacity() * size_of::<Option<Selector>>()
-            + texts.map(|filter| filter.text.len()).sum::<usize>()
+            + texts.map(|filter| filter.text().len()).sum::<usize>()
             + self.sets.iter().map(|(_, set)| set.bytes()).sum::<usize>()
     }
 }
@@ -257,10 +261,12 @@ impl Selectors {
 mod tests {
     use super::*;
     use lepus_amqp::Properties;
+    use lepus_filter::Limits;
 
-    fn filter(text: &str) -> ConsumerFilter {
+    fn filter(text: &str) -> Arc<ConsumerFilter> {
         let filter = Filter::parse(text, &Limits::default()).expect("it is a filter");
-        ConsumerFilter::new(&filter, BodyFormat::Auto, HashState::default())
+        let (format, hash) = (BodyFormat::Auto, HashState::default());
+        Arc::new(ConsumerFilter { filter, format, hash })
     }
 
     fn ask(selectors: &Selectors, kind: &str) -> SelectorBits {
@@ -310,7 +316,8 @@ mod tests {
     fn how_bodies_are_read_is_part_of_a_selector() {
         let mut all = Selectors::new();
         let json = filter("b.x IS MISSING");
-        let none = ConsumerFilter { format: BodyFormat::None, ..json.clone() };
+        let none = ConsumerFilter { format: BodyFormat::None, ..ConsumerFilter::clone(&json) };
+        let none = Arc::new(none);
         assert_eq!(all.join(Some(&json), 1), Ok((1, true)));
         assert_eq!(all.join(Some(&none), 1), Ok((2, true)));
         let view =

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lepus_base::{ConnectionId, HashState, Now, Rng, ShardId};
-use lepus_filter::BodyFormat;
+use lepus_filter::{BodyFormat, Filter, Limits};
 use lepus_queue::command::{self, Command};
 use lepus_queue::message::{Incoming, MessageView};
 use lepus_queue::{
@@ -73,7 +73,8 @@ fn random_settings(rng: &mut Rng) -> QueueSettings {
 fn random_filter(rng: &mut Rng) -> ConsumerFilter {
     let text = ["p.type = 'a'", "p.type = 'b'", "m.size > 3"][rng.below(3) as usize];
     let format = if rng.chance(1, 4) { BodyFormat::None } else { BodyFormat::Auto };
-    ConsumerFilter { text: text.into(), format, hash: HashState::default() }
+    let filter = Filter::parse(text, &Limits::default()).expect("it is a filter");
+    ConsumerFilter { filter, format, hash: HashState::default() }
 }
 
 impl Life {
@@ -195,7 +196,7 @@ impl Life {
             no_ack: self.rng.chance(1, 4),
             exclusive: self.rng.chance(1, 10),
             priority: self.rng.below(3) as i32 - 1,
-            filter: self.rng.chance(1, 3).then(|| Box::new(random_filter(&mut self.rng))),
+            filter: self.rng.chance(1, 3).then(|| Arc::new(random_filter(&mut self.rng))),
             prefetch: self.rng.below(4) as u32,
             in_flight: 0,
         };

@@ -1,15 +1,17 @@
 //! Consumers with filters: who gets what, and in which order, whatever else happens.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::{HashState, Rng};
-use lepus_filter::BodyFormat;
+use lepus_filter::{BodyFormat, Filter, Limits};
 
 use super::*;
 
 /// The filters of these tests look at the size of a message.
-fn filter(text: &str) -> Option<Box<ConsumerFilter>> {
+fn filter(text: &str) -> Option<Arc<ConsumerFilter>> {
+    let filter = Filter::parse(text, &Limits::default()).expect("it is a filter");
     let format = BodyFormat::None;
-    Some(Box::new(ConsumerFilter { text: text.into(), format, hash: HashState::default() }))
+    Some(Arc::new(ConsumerFilter { filter, format, hash: HashState::default() }))
 }
 
 fn with_filter(name: u32, text: &str) -> Consumer {
@@ -82,14 +84,19 @@ fn what_comes_back_is_offered_again_at_its_place() {
 }
 
 #[test]
-fn a_filter_that_is_none_is_refused_and_nothing_is_changed() {
+fn one_filter_too_many_is_refused_and_nothing_is_changed() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(consumer(1)).unwrap();
-    let refused = queue.subscribe(with_filter(2, "m.size >"));
+    for number in 0..63 {
+        queue.subscribe(with_filter(number, &alloc::format!("m.size = {number}"))).unwrap();
+    }
+    let refused = queue.subscribe(with_filter(64, "m.size = 64"));
     assert!(matches!(refused, Err(SubscribeError::Filter(_))), "{refused:?}");
-    assert_eq!(queue.consumer_count(), 1);
-    send(&mut queue, 1, &mut shard);
-    assert_eq!(shard.delivered(), [(1, 0)]);
+    queue.subscribe(with_filter(65, "m.size = 62")).unwrap();
+    queue.subscribe(consumer(66)).unwrap();
+    assert_eq!(queue.consumer_count(), 65);
+    send(&mut queue, 64, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(66, 0)]);
 }
 
 #[test]
