@@ -85,6 +85,10 @@ impl HomeSide<'_> {
         };
         self.homes.queues[slot as usize].queue.apply(now, command::Wake {}, &mut NoSink);
         self.shard.backpressure.end_disk(id);
+        if self.homes.queues[slot as usize].queue.has_filters() {
+            // Filters that go through a backlog are woken many times in a turn, and have one share of it.
+            return self.list_work(slot);
+        }
         self.dispatch_ready(now, slot, out);
     }
 

@@ -112,7 +112,8 @@ impl Queue {
 
     /// Whether messages are given to consumers by their filters.
     #[inline]
-    fn has_filters(&self) -> bool {
+    #[must_use]
+    pub fn has_filters(&self) -> bool {
         self.consumers.as_ref().is_some_and(|consumers| consumers.has_filters())
     }
 

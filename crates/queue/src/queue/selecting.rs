@@ -11,6 +11,11 @@ use super::selectors::{Number, Selected};
 use crate::entry::{Entry, NO_SLOT, Sent};
 use crate::log::QueueLog;
 
+/// What it counts to look again at a message that was laid aside, beside the one that each step counts: it may have to be
+/// read from disk, and nobody waits for it as for a new one.
+const LOOK_AGAIN: usize = 3;
+/// The same for reading entries again, which are many.
+const REREAD: usize = 31;
 /// Steps of filters that count as much as a message.
 const STEPS_PER_MESSAGE: u64 = 128;
 
@@ -84,6 +89,7 @@ impl Delivering<'_> {
                 let Some(mut backlog) = sink.backlog() else {
                     invariant!("what was logged is in a log");
                 };
+                *budget = budget.saturating_sub(REREAD);
                 if !self.messages.ready.reread((key, spilled), &mut backlog) {
                     self.let_wait(number);
                 }
@@ -91,6 +97,7 @@ impl Delivering<'_> {
             }
             Some(Item::Known(key)) => key,
         };
+        *budget = budget.saturating_sub(LOOK_AGAIN);
         match self.ask(self.known(key), budget, sink) {
             Selected::Pending => self.let_wait(number),
             Selected::Matches(bits, _) => {
