@@ -604,12 +604,13 @@ impl LaneIndex {
                     break;
                 }
             };
-            let mut cursor = match self.cursor {
-                Some(cursor) if cursor.page() == first => cursor,
-                _ => Cursor::new(first),
-            };
             let runs = if is_tail { Some(&[][..]) } else { self.pages[index].runs() };
             let Some(runs) = runs else { return Stop::Page(first) };
+            let mut cursor = match self.cursor {
+                Some(cursor) if cursor.page() == first => cursor,
+                _ if is_tail => self.tail.cursor_at(self.fetch_from),
+                _ => Cursor::at(first, runs, self.fetch_from),
+            };
             loop {
                 if left == 0 {
                     self.cursor = Some(cursor);

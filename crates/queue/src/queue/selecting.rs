@@ -15,7 +15,7 @@ use crate::log::QueueLog;
 /// read from disk, and nobody waits for it as for a new one.
 const LOOK_AGAIN: usize = 3;
 /// The same for reading entries again, which are many.
-const REREAD: usize = 31;
+const REREAD: usize = 63;
 /// Steps of filters that count as much as a message.
 const STEPS_PER_MESSAGE: u64 = 128;
 
