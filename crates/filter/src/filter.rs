@@ -49,6 +49,12 @@ impl Filter {
         self.quantifiers
     }
 
+    /// Distinct fields that it names; arrays of `ANY` and `ALL` count once more.
+    #[must_use]
+    pub fn field_count(&self) -> usize {
+        self.fields.len() + self.quantifiers
+    }
+
     /// Bytes that it takes in a set at most, about.
     #[must_use]
     pub fn bytes_max(&self) -> usize {

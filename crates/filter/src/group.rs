@@ -126,15 +126,18 @@ impl Group {
             }
         }
         let sides = |bounds: &[Bound]| -> Shape { bounds.iter().map(Bound::side).collect() };
+        let shaped = entries.into_iter().map(|entry| (sides(&entry.1), entry));
+        let mut shaped: Vec<_> = shaped.collect();
         // Stable: entries of a shape stay in their order.
-        entries.sort_by_cached_key(|(_, bounds)| sides(bounds));
+        shaped.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut shaped = shaped.into_iter().peekable();
         let mut grown = Vec::new();
-        while let Some((_, bounds)) = entries.first() {
-            let shape = sides(bounds);
-            let count = entries.iter().take_while(|(_, bounds)| sides(bounds) == shape).count();
-            let rest = entries.split_off(count);
-            let same = core::mem::replace(&mut entries, rest);
-            if count < SEGMENT_MIN {
+        while let Some((shape, first)) = shaped.next() {
+            let mut same = alloc::vec![first];
+            while let Some((_, next)) = shaped.next_if(|(other, _)| *other == shape) {
+                same.push(next);
+            }
+            if same.len() < SEGMENT_MIN {
                 for (branch, bounds) in same {
                     self.push_tail(branch, bounds);
                 }

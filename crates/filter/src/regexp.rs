@@ -11,7 +11,7 @@ use regex_automata::Input;
 use regex_automata::nfa::thompson::pikevm::{self, PikeVM};
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_syntax::ast::parse::ParserBuilder;
-use regex_syntax::ast::{self, Ast, ClassPerlKind, ClassSetItem};
+use regex_syntax::ast::{self, Ast, ClassPerlKind, ClassSetItem, Flag, FlagsItem, FlagsItemKind};
 use regex_syntax::hir::translate::TranslatorBuilder;
 use regex_syntax::hir::{Hir, HirKind, Look};
 
@@ -103,8 +103,8 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(pattern: &str) -> Result<Parsed, String> {
     let mut parser = ParserBuilder::new().nest_limit(NESTING_MAX).build();
     let ast = parser.parse(pattern).map_err(|error| error.kind().to_string())?;
-    let weight = ast::visit(&ast, Weigher::default());
-    let Ok(weight) = weight;
+    let Ok(folds) = ast::visit(&ast, Folding::default());
+    let Ok(weight) = ast::visit(&ast, Weigher { folds, ..Weigher::default() });
     Ok(Parsed { ast, weight })
 }
 
@@ -143,19 +143,57 @@ const STATES_PER_STEP: usize = 64;
 const WORD_WEIGHT: usize = 100;
 const DIGIT_WEIGHT: usize = 10;
 const OPERATION_WEIGHT: usize = 10;
-/// Characters of a range that weigh 1: each may have others that are the same without regard to case.
+/// Characters of a range that weigh 1 where case is ignored: of each those are looked for that are the same then.
 const CHARACTERS_PER_WEIGHT: usize = 32;
-/// Characters that have a case, about.
-const CASES: usize = 3000;
+/// Characters that there are.
+const CHARACTERS: usize = 0x11_0000;
+
+/// Finds out whether case is ignored anywhere.
+#[derive(Default)]
+struct Folding(bool);
+
+impl ast::Visitor for Folding {
+    type Output = bool;
+    type Err = core::convert::Infallible;
+
+    fn finish(self) -> Result<bool, Self::Err> {
+        Ok(self.0)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), Self::Err> {
+        let flags = match ast {
+            Ast::Flags(set) => Some(&set.flags),
+            Ast::Group(group) => group.flags(),
+            _ => None,
+        };
+        let is_it = |item: &FlagsItem| item.kind == FlagsItemKind::Flag(Flag::CaseInsensitive);
+        self.0 |= flags.is_some_and(|flags| flags.items.iter().any(is_it));
+        Ok(())
+    }
+}
 
 /// Weighs a syntax tree. What is inside brackets in brackets is gone through for each pair of them.
 #[derive(Default)]
 struct Weigher {
     weight: usize,
     brackets: usize,
+    /// Case is ignored somewhere.
+    folds: bool,
 }
 
 impl Weigher {
+    /// A range of so many characters within brackets.
+    fn range(&mut self, characters: usize) {
+        self.add(1 + if self.folds { characters / CHARACTERS_PER_WEIGHT } else { 0 });
+    }
+
+    /// Brackets go through what something inside them is not.
+    fn negation(&mut self, is_negated: bool) {
+        if is_negated {
+            self.range(CHARACTERS);
+        }
+    }
+
     fn add(&mut self, weight: usize) {
         self.weight = self.weight.saturating_add(weight * self.brackets.max(1));
     }
@@ -198,13 +236,25 @@ impl ast::Visitor for Weigher {
 
     fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), Self::Err> {
         match item {
-            ClassSetItem::Perl(class) => self.perl(&class.kind),
-            ClassSetItem::Unicode(_) => self.add(WORD_WEIGHT),
+            ClassSetItem::Perl(class) => {
+                self.perl(&class.kind);
+                self.negation(class.negated);
+            }
+            ClassSetItem::Ascii(class) => {
+                self.add(1);
+                self.negation(class.negated);
+            }
+            ClassSetItem::Unicode(class) => {
+                self.add(WORD_WEIGHT);
+                self.negation(class.is_negated());
+            }
             ClassSetItem::Range(range) => {
                 let span = u32::from(range.end.c).saturating_sub(range.start.c.into()) as usize;
-                self.add(1 + span.min(CASES) / CHARACTERS_PER_WEIGHT);
+                self.range(span);
             }
-            ClassSetItem::Bracketed(_) => {
+            ClassSetItem::Bracketed(class) => {
+                // Those around it go through what it comes to.
+                self.negation(class.negated);
                 self.brackets += 1;
                 self.add(1);
             }
@@ -269,7 +319,16 @@ mod tests {
     #[test]
     fn what_takes_long_to_translate_is_heavy_whatever_becomes_of_it() {
         assert!(weight(&"(?i)[\\w]{0}".repeat(90)) >= 90 * WORD_WEIGHT);
-        assert!(weight("(?i)[\u{0}-\u{10ffff}]{0}") >= 90);
+        for all in
+            ["[\u{1}-\u{10ffff}]", "[[^a]b]", "[[:^alpha:]b]", "[\\D]", "[a[\\W]]", "[a&&[^b]]"]
+        {
+            // Each goes through all characters.
+            for pattern in [alloc::format!("(?i){all}{{0}}"), alloc::format!("x(?i:{all})")] {
+                assert!(weight(&pattern) > 30_000, "{pattern}: {}", weight(&pattern));
+            }
+            assert!(weight(all) < 300, "{all}: {}", weight(all));
+        }
+        assert!(weight("(?i)[^a-z]\\D\\W") < 300);
         let nested = alloc::format!("{}{}", "[a".repeat(20), "]".repeat(20));
         assert!(weight(&nested) >= 200, "{}", weight(&nested));
         assert!(weight("^[A-Z]{2}-[0-9]+(foo|bar)?$") < 30);

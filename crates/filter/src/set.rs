@@ -249,6 +249,12 @@ impl FilterSet {
         Ok(())
     }
 
+    /// Fields that its filters name; arrays of `ANY` and `ALL` count once more.
+    #[must_use]
+    pub fn fields(&self) -> usize {
+        self.program.fields()
+    }
+
     /// The place of a filter that is there.
     fn place(&self, filter: &Filter) -> Option<u32> {
         let is_same = |id: &u32| {

@@ -29,7 +29,7 @@ const STEPS: u32 = 2;
 /// Filters of an exchange that read bodies in one way may take one part in so many of the steps that a message has left,
 /// beside those of reading it, which are in proportion to its bytes: of these one part in so many.
 const SHARE: u32 = 16;
-const READING_SHARE: u32 = 4;
+const READING_SHARE: u32 = 3;
 
 /// A filter as a binding's arguments have it.
 #[derive(Debug)]
@@ -73,7 +73,9 @@ impl Prepared {
         match (self, filters) {
             (Prepared(None), _) => Ok(()),
             (Prepared(Some(parsed)), Some(filters)) => filters.check(parsed, limits),
-            (Prepared(Some(parsed)), None) => check_alone(parsed, 0, limits),
+            (Prepared(Some(parsed)), None) => {
+                check_alone(parsed, &Filters::new(HashState::default()), limits)
+            }
         }
     }
 }
@@ -225,6 +227,11 @@ impl Filters {
         self.by_binding.len()
     }
 
+    /// Fields that they name, of each way to read bodies by itself.
+    fn fields(&self) -> usize {
+        self.sets.iter().map(|(_, set)| set.fields()).sum()
+    }
+
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> usize {
         let sets: usize = self.sets.iter().map(|(_, set)| set.bytes()).sum();
@@ -237,10 +244,12 @@ impl Filters {
     /// What there would be too much of.
     pub(crate) fn check(&self, parsed: &Parsed, limits: FilterLimits) -> Result<(), SetFull> {
         let Some((_, set)) = self.sets.iter().find(|(other, _)| *other == parsed.format) else {
-            return check_alone(parsed, self.bytes(), limits);
+            return check_alone(parsed, self, limits);
         };
         let others = self.bytes() - set.bytes();
-        let FilterLimits { fields_max: paths_max, bytes_max } = limits;
+        let fields = self.fields() - set.fields();
+        let FilterLimits { fields_max, bytes_max } = limits;
+        let paths_max = fields_max.saturating_sub(fields);
         set.check(&parsed.filter, &SetLimits { paths_max, bytes_max, ..UNLIMITED }, others)
     }
 
@@ -345,9 +354,14 @@ const UNLIMITED: SetLimits = SetLimits {
 };
 
 /// Whether there is room for the first filter of a set, beside so many bytes of others.
-fn check_alone(parsed: &Parsed, others: usize, limits: FilterLimits) -> Result<(), SetFull> {
+fn check_alone(parsed: &Parsed, others: &Filters, limits: FilterLimits) -> Result<(), SetFull> {
+    let Parsed { filter, .. } = parsed;
+    let allowed = limits.fields_max;
+    if others.fields() + filter.field_count() > allowed {
+        return Err(SetFull { what: "fields in all filters", allowed });
+    }
     let allowed = limits.bytes_max;
-    if others.saturating_add(parsed.filter.bytes_max()) > allowed {
+    if others.bytes().saturating_add(filter.bytes_max()) > allowed {
         return Err(SetFull { what: "bytes for all filters", allowed });
     }
     Ok(())
