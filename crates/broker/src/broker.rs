@@ -326,7 +326,7 @@ impl Broker {
     pub fn flush(&mut self, now: Now, out: &mut Outbox) {
         self.shard.now = now;
         self.session().end_turn(out);
-        self.shard.tell_filters(now, out);
+        self.shard.tell_filters(now, &self.directory, out);
         self.session().flush_confirms(now, out);
         self.session().count_grown(out);
         self.release_pressure(now, out);

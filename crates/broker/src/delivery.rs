@@ -390,19 +390,25 @@ impl Sink for QueuePort<'_> {
 
     fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
         let scratch = &mut self.shard.selecting;
-        let Some(at) = entry.place.position() else {
-            let body = entry.place.body().map(|body| self.shard.pool.get(body));
-            return selectors.ask(&MessageView::unpack(body.unwrap_or_default()), scratch);
+        let selected = match entry.place.position() {
+            None => {
+                let body = entry.place.body().map(|body| self.shard.pool.get(body));
+                selectors.ask(&MessageView::unpack(body.unwrap_or_default()), scratch)
+            }
+            Some(at) => {
+                let reader = (self.queue_slot, self.queue);
+                let Some(log) = self.journal.log(self.log) else {
+                    invariant!("what is in a log is in one of this shard")
+                };
+                match log.message(at, entry.bytes, reader, &mut self.out.disk) {
+                    Ok(view) => selectors.ask(&view, scratch),
+                    Err(Found::Pending) => Selected::Pending,
+                    Err(_) => Selected::Lost,
+                }
+            }
         };
-        let reader = (self.queue_slot, self.queue);
-        let Some(log) = self.journal.log(self.log) else {
-            invariant!("what is in a log is in one of this shard")
-        };
-        match log.message(at, entry.bytes, reader, &mut self.out.disk) {
-            Ok(view) => selectors.ask(&view, scratch),
-            Err(Found::Pending) => Selected::Pending,
-            Err(_) => Selected::Lost,
-        }
+        self.shard.note_consumer_filters(self.queue);
+        selected
     }
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {

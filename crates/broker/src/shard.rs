@@ -85,6 +85,8 @@ pub struct Shard {
     pub(crate) exchanges: ExchangeTable,
     /// The exchange of a message for which filters took too much in this turn.
     filters_given_up: Option<Box<str>>,
+    /// The queue of such a message whose consumers' filters did.
+    consumer_filters_given_up: Option<QueueId>,
     /// A commit is being published as a whole: nothing else goes to the log meanwhile.
     pub is_committing: bool,
     /// What was done in this turn.
@@ -144,6 +146,7 @@ impl Shard {
             held_of_vhosts: HeldOfVhosts::default(),
             exchanges: ExchangeTable::default(),
             filters_given_up: None,
+            consumer_filters_given_up: None,
             is_committing: false,
             effort: Effort::default(),
             backpressure: Backpressure::default(),
@@ -265,8 +268,28 @@ impl Shard {
         }
     }
 
+    /// Notes whether filters of a queue's consumers took too much for the message that they were asked about last.
+    #[inline]
+    pub(crate) fn note_consumer_filters(&mut self, queue: QueueId) {
+        let given_up = self.selecting.take_given_up();
+        if given_up > 0 {
+            self.counters.filters_given_up += u64::from(given_up);
+            self.consumer_filters_given_up = Some(queue);
+        }
+    }
+
     /// Tells the log, at the end of a turn, where filters took too much.
-    pub(crate) fn tell_filters(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn tell_filters(&mut self, now: Now, directory: &Directory, out: &mut Outbox) {
+        if let Some(queue) = self.consumer_filters_given_up.take()
+            && self.effort.must_tell_filters(now)
+        {
+            let text = format!(
+                "a filter of a consumer of {} takes more than its share for a message, which is passed over; others may, \
+                 too",
+                directory.describe_queue(queue)
+            );
+            out.log(Severity::Warning, "filters-too-long", text);
+        }
         let Some(exchange) = self.filters_given_up.take() else { return };
         if !self.effort.must_tell_filters(now) {
             return;

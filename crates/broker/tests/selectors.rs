@@ -300,3 +300,50 @@ fn what_was_passed_over_is_there_after_a_restart() {
         assert_eq!(texts(&channel, "q").len(), 594);
     });
 }
+
+#[test]
+fn nobody_gets_what_has_expired_though_it_is_not_the_head() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("dead");
+        let arguments = Table::new()
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", "dead");
+        near.declare_with("q", arguments);
+        far.qos(1);
+        far.consume_with("q", "a", filter("p.type = 'a'"));
+        publish(&near, "q", "z", "for ever");
+        publish(&near, "q", "a", "first");
+        let short = Properties {
+            message_type: Some("a".to_owned()),
+            expiration: Some("500".to_owned()),
+            delivery_mode: Some(2),
+            ..Properties::default()
+        };
+        near.publish_with("", "q", &short, "short");
+        publish(&near, "q", "a", "last");
+        stage.world.advance(2000);
+        let first = far.delivery();
+        far.ack(first.tag);
+        stage.world.settle();
+        assert_eq!((first.text().as_str(), far.delivery().text().as_str()), ("first", "last"));
+        assert_eq!(texts(&near, "dead"), ["short"]);
+        assert_eq!(texts(&near, "q"), ["for ever"]);
+    });
+}
+
+#[test]
+fn a_filter_that_takes_too_much_is_not_what_others_miss() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.consume_with("q", "cheap", filter("p.type = 'a'"));
+        far.consume_with("q", "dear", filter("ANY(b.s) REGEXP '(a|b)*c0(x|y)+$'"));
+        let strings: Vec<String> = (0..300).map(|_| format!("\"{}\"", "ab".repeat(20))).collect();
+        let body = format!("{{\"s\": [{}]}}", strings.join(","));
+        publish(&near, "q", "a", &body);
+        stage.world.settle();
+        assert_eq!(near.bodies(), [body]);
+        far.expect_none();
+    });
+}

@@ -228,7 +228,10 @@ impl Log {
         operations: &mut Operations,
     ) -> Result<MessageView<'_>, Found> {
         if self.readers.len() >= READERS_MAX && self.store.message(at).is_none() {
-            self.waiting_readers.push_back(reader);
+            // One that tries several messages waits once.
+            if self.waiting_readers.back() != Some(&reader) {
+                self.waiting_readers.push_back(reader);
+            }
             return Err(Found::Pending);
         }
         match self.store.lookup_sized(at, bytes, operations) {

@@ -19,16 +19,16 @@ use crate::entry::Entry;
 use crate::log::QueueLog;
 use seq_set::SeqSet;
 
-/// Entries of messages in the log that are kept because somebody wants them; who wants more has a cursor.
-const LOGGED_MAX: usize = 1024;
 /// Messages that a selector remembers to want; of more it has a cursor.
-const WANTED_MAX: usize = 16 * 1024;
+const WANTED_MAX: usize = if cfg!(test) { 6 } else { 16 * 1024 };
+/// The same where the next one lies in the log, whose entry is in memory only for that.
+const LOGGED_MAX: usize = if cfg!(test) { 3 } else { 1024 };
 /// Entries that are read again at once.
 const FETCH_ENTRIES: usize = 128;
 /// The same while windows are kept short.
 const SHORT_FETCH_ENTRIES: usize = 16;
 /// What an entry here takes, about, in bytes.
-const KNOWN_BYTES: usize = size_of::<Entry>() + size_of::<Key>() + 16;
+const KNOWN_BYTES: usize = (size_of::<Entry>() + size_of::<Key>()) * 2;
 /// What takes a place in what a selector wants, about, in bytes.
 const WANTED_BYTES: usize = size_of::<Key>() + 8;
 
@@ -59,6 +59,25 @@ struct Course {
     cursors: BTreeMap<u8, u64>,
     /// It cannot go on before something is read.
     waits: bool,
+}
+
+impl Course {
+    /// It matches a message, and remembers that. Where it remembers so many already, what lies behind the last one it
+    /// remembers is looked at again.
+    fn want(&mut self, key: Key, most: usize) {
+        if self.wanted.len() < most {
+            self.wanted.insert(key);
+            return;
+        }
+        let mut out = key;
+        if let Some(last) = self.wanted.last().copied().filter(|last| key < *last) {
+            self.wanted.remove(&last);
+            self.wanted.insert(key);
+            out = last;
+        }
+        let cursor = self.cursors.entry(out.level).or_insert(out.seq);
+        *cursor = out.seq.min(*cursor);
+    }
 }
 
 /// What a selector does next.
@@ -273,7 +292,7 @@ impl Aside {
     pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits) -> bool {
         let key = Key::of(&entry);
         let is_logged = entry.place.position().is_some();
-        let has_room = !is_logged || self.logged < LOGGED_MAX;
+        let most = if is_logged { LOGGED_MAX } else { WANTED_MAX };
         if self.len() == 0 {
             // Whoever had yet to look at what was here finds nothing of it.
             self.courses.iter_mut().flatten().for_each(|course| course.cursors.clear());
@@ -283,12 +302,7 @@ impl Aside {
             if course.cursors.get(&key.level).is_some_and(|cursor| *cursor <= key.seq) {
                 continue;
             }
-            if has_room && course.wanted.len() < WANTED_MAX {
-                course.wanted.insert(key);
-            } else {
-                // What lies behind is looked at again, too.
-                course.cursors.insert(key.level, key.seq);
-            }
+            course.want(key, most);
         }
         self.logged += usize::from(is_logged);
         self.known.insert(key, entry);
@@ -299,8 +313,10 @@ impl Aside {
     /// is looked at all the time. Whether it was forgotten.
     fn forget(&mut self, key: Key) -> bool {
         let Some(entry) = self.known.get(&key) else { return false };
-        let can_be_read_again =
-            entry.place.position().is_some() && !entry.redelivered && entry.delivery_count == 0;
+        // Of those that survive a restart the log knows whether they were delivered.
+        let is_as_read =
+            entry.delivery_count == 0 && !(entry.redelivered && entry.place.is_spilled());
+        let can_be_read_again = entry.place.position().is_some() && is_as_read;
         let is_wanted = |course: &Course| course.wanted.contains(&key);
         if !can_be_read_again
             || self.first() == Some(key)
@@ -341,20 +357,16 @@ impl Aside {
 
     /// A message behind the cursors at `from` was looked at: these selectors match it. Whether only its number is kept.
     pub(super) fn looked(&mut self, from: Key, key: Key, selectors: SelectorBits) -> bool {
+        let is_logged = self.known.get(&key).is_some_and(|entry| entry.place.position().is_some());
+        let most = if is_logged { LOGGED_MAX } else { WANTED_MAX };
         for (number, course) in self.courses.iter_mut().enumerate() {
             let Some(course) = course.as_deref_mut() else { continue };
             if course.cursors.get(&from.level) != Some(&from.seq) {
                 continue;
             }
-            let is_match = selectors & 1 << number != 0;
-            if is_match && course.wanted.len() >= WANTED_MAX {
-                // It has much to take before.
-                course.cursors.insert(key.level, key.seq);
-                continue;
-            }
             course.cursors.insert(key.level, key.seq + 1);
-            if is_match {
-                course.wanted.insert(key);
+            if selectors & 1 << number != 0 {
+                course.want(key, most);
             }
         }
         self.forget(key)

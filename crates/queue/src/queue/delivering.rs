@@ -3,6 +3,7 @@
 use lepus_base::Position;
 
 use super::Sink;
+use super::aside::Key;
 use super::consumers::Consumers;
 use super::messages::{Handing, Messages};
 use crate::entry::{Content, Delivery, Entry, NO_SLOT, Place, Sent, Ticket};
@@ -15,6 +16,17 @@ pub(super) struct Delivering<'q> {
     pub(super) messages: &'q mut Messages,
     /// Whether deliveries tell how often the message came back.
     pub(super) counts: bool,
+}
+
+/// What came of a step of a selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stepped {
+    /// Others can go on.
+    Done,
+    /// The queue has to wait for something to be read.
+    Waits,
+    /// It came to a message that it matches and that has no time left.
+    Expired(Key),
 }
 
 impl Delivering<'_> {

@@ -3,9 +3,9 @@
 use lepus_base::{Instant, Now};
 
 use super::consumers::Consumers;
-use super::delivering::Delivering;
+use super::delivering::{Delivering, Stepped};
 use super::{Queue, Sink};
-use crate::entry::{Sent, Ticket};
+use crate::entry::{Reason, Sent, Ticket};
 use crate::message::Incoming;
 
 impl Queue {
@@ -75,10 +75,17 @@ impl Queue {
             }
             if self.has_filters() {
                 *budget -= 1;
-                if !self.delivering().step(budget, sink) {
-                    return false;
+                match self.delivering().step(now, budget, sink) {
+                    Stepped::Done => self.end_filters(),
+                    Stepped::Waits => return false,
+                    Stepped::Expired(key) => {
+                        if self.must_wait_with_letter(sink) {
+                            return *budget == 0;
+                        }
+                        let entry = self.delivering().take(key, sink);
+                        self.drop_entry(entry, Reason::Expired, sink);
+                    }
                 }
-                self.end_filters();
                 continue;
             }
             let Some(head) = self.messages.as_ref().and_then(|messages| messages.ready.head())

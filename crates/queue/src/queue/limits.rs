@@ -15,10 +15,7 @@ impl Queue {
             if *budget == 0 {
                 return true;
             }
-            if self.dead_letters() && !sink.may_dead_letter() {
-                if sink.waits_for_letters() {
-                    self.wait();
-                }
+            if self.must_wait_with_letter(sink) {
                 return true;
             }
             *budget -= 1;
@@ -28,6 +25,15 @@ impl Queue {
             self.prepare(sink);
         }
         false
+    }
+
+    /// Whether a message cannot leave for the dead-letter exchange now.
+    pub(super) fn must_wait_with_letter(&mut self, sink: &mut impl Sink) -> bool {
+        let must_wait = self.dead_letters() && !sink.may_dead_letter();
+        if must_wait && sink.waits_for_letters() {
+            self.wait();
+        }
+        must_wait
     }
 
     /// Whether the ready messages and `count` more of `bytes` in sum are above the limits.

@@ -216,16 +216,12 @@ impl Messages {
         }
     }
 
-    /// The front, which lay where `left` says, was laid aside; `is_kept` says whether its entry is in memory there.
+    /// The front, which lay where `left` says, was laid aside; `is_kept` says whether its entry is in memory there though
+    /// its message is in the log: such an entry counts as one in a window.
     pub(super) fn laid(&mut self, left: Left, is_kept: bool, sink: &mut impl Sink) {
-        if !is_kept {
-            return self.left_window(left, true, sink);
-        }
-        // The entry of a message in the log counts as one in a window wherever it lies.
-        if left == Left::LowWindow
-            && let Some(mut backlog) = sink.backlog()
-        {
-            self.ready.announce(&mut backlog);
+        self.left_window(left, true, sink);
+        if is_kept && let Some(mut backlog) = sink.backlog() {
+            backlog.add_to_windows(1);
         }
     }
 

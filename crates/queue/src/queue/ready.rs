@@ -620,12 +620,13 @@ impl Ready {
     }
 
     /// Lays the front aside, which is known and which these selectors want. Where it left, and whether its entry is
-    /// still in memory.
+    /// still in memory though its message is in the log.
     pub(super) fn lay_aside(&mut self, selectors: SelectorBits) -> Option<(Left, bool)> {
         let (entry, left) = self.pop_front()?;
         let Some(aside) = &mut self.aside else { invariant!("there is where it is laid") };
+        let is_logged = entry.place.position().is_some();
         let is_forgotten = aside.lay(entry, selectors);
-        Some((left, !is_forgotten))
+        Some((left, is_logged && !is_forgotten))
     }
 
     /// Takes the front, whose message is damaged.

@@ -3,9 +3,11 @@
 //! Each selector goes through the messages in their order, by steps of its own, and all in turn: none waits for another.
 //! See [`super::aside`] for what lies where.
 
+use lepus_base::Now;
+
 use super::Sink;
 use super::aside::{Item, Key, Step};
-use super::delivering::{Delivering, outgoing};
+use super::delivering::{Delivering, Stepped, outgoing};
 use super::messages::Handing;
 use super::selectors::{Number, Selected};
 use crate::entry::{Entry, NO_SLOT, Sent};
@@ -20,9 +22,9 @@ const REREAD: usize = 63;
 const STEPS_PER_MESSAGE: u64 = 128;
 
 impl Delivering<'_> {
-    /// Lets the selector whose turn it is do one thing. False where the queue has to wait for something to be read.
+    /// Lets the selector whose turn it is do one thing.
     #[inline(never)]
-    pub(super) fn step(mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
+    pub(super) fn step(mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
         let Some(selectors) = self.consumers.selectors() else {
             invariant!("a queue with filters has selectors")
         };
@@ -30,10 +32,18 @@ impl Delivering<'_> {
         match self.messages.ready.next_step(self.consumers.ready_selectors()) {
             Some((_, Step::Look)) => return self.look_at_front(budget, sink),
             Some((number, Step::CatchUp(from))) => self.catch_up(number, from, budget, sink),
+            Some((_, Step::Take(key))) if self.known(key).deadline <= now.instant => {
+                return Stepped::Expired(key);
+            }
             Some((number, Step::Take(key))) => self.give_aside(number, key, sink),
-            None => return race!("a damaged index has fewer messages than were counted", false),
+            None => {
+                return race!(
+                    "a damaged index has fewer messages than were counted",
+                    Stepped::Waits
+                );
+            }
         }
-        true
+        Stepped::Done
     }
 
     /// Asks the selectors about a message.
@@ -50,14 +60,14 @@ impl Delivering<'_> {
     }
 
     /// All selectors at the front look at the message there, which is laid aside for those that match it.
-    fn look_at_front(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
+    fn look_at_front(&mut self, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
         let Some(front) = self.messages.ready.front() else {
             invariant!("who looks at the front knows it")
         };
         match self.ask(front, budget, sink) {
             Selected::Pending => {
                 self.messages.waits = true;
-                return false;
+                return Stepped::Waits;
             }
             Selected::Matches(bits, _) => {
                 let Some((left, is_kept)) = self.messages.ready.lay_aside(bits) else {
@@ -73,7 +83,7 @@ impl Delivering<'_> {
                 self.messages.set_aside(&entry, sink);
             }
         }
-        true
+        Stepped::Done
     }
 
     /// A selector looks at what its cursor comes to.
@@ -131,7 +141,7 @@ impl Delivering<'_> {
         self.messages.set_aside(&entry, sink);
     }
 
-    fn take(&mut self, key: Key, sink: &mut impl Sink) -> Entry {
+    pub(super) fn take(&mut self, key: Key, sink: &mut impl Sink) -> Entry {
         let Some((entry, left)) = self.messages.ready.take_aside(key) else {
             invariant!("what a selector comes to was laid aside")
         };

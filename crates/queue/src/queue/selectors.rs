@@ -21,6 +21,15 @@ const STEPS_MAX: u64 = 32_768;
 /// Bytes that the filters of a queue take at most, of those that read bodies in the same way.
 const SET_BYTES_MAX: usize = 1 << 20;
 
+/// Bounds of what reads bodies in the same way.
+const SET_LIMITS: SetLimits = SetLimits {
+    filters_max: SELECTORS_MAX,
+    unindexed_max: SELECTORS_MAX,
+    paths_max: 1000,
+    bytes_max: SET_BYTES_MAX,
+    body_bytes_max: 1 << 20,
+};
+
 /// The filter of a consumer.
 #[derive(Clone)]
 pub struct ConsumerFilter {
@@ -81,6 +90,14 @@ pub(super) fn numbers(mut bits: SelectorBits) -> impl Iterator<Item = Number> {
 pub struct SelectScratch {
     scratch: Scratch,
     found: Vec<Match>,
+    given_up: u32,
+}
+
+impl SelectScratch {
+    /// How often a filter took more than it may, since this was asked last.
+    pub fn take_given_up(&mut self) -> u32 {
+        core::mem::take(&mut self.given_up)
+    }
 }
 
 /// What selectors say of a message.
@@ -101,6 +118,8 @@ struct Selector {
     consumers: u32,
     /// The set that it is in, and its place there; [`EVERYTHING`] is in none.
     filed: Option<(usize, Subscription)>,
+    /// Itself alone, to be asked where all together take too much.
+    alone: Option<Box<FilterSet>>,
 }
 
 /// The selectors of a queue with filtered consumers.
@@ -178,7 +197,13 @@ impl Selectors {
         if place == self.all.len() {
             self.all.push(None);
         }
-        self.all[place] = Some(Selector { filter: filter.cloned(), consumers, filed });
+        let alone = filter.map(|filter| {
+            let mut alone = Box::new(FilterSet::new(SET_LIMITS, filter.hash));
+            let added = alone.add(&filter.filter, place as u64);
+            assert!(added.is_ok(), "what a set with others takes is taken alone");
+            alone
+        });
+        self.all[place] = Some(Selector { filter: filter.cloned(), consumers, filed, alone });
         self.present |= bit(place as Number);
         Ok((place as Number, true))
     }
@@ -190,8 +215,7 @@ impl Selectors {
     ) -> Result<(usize, Subscription), Box<str>> {
         let found = self.sets.iter().position(|(format, _)| *format == filter.format);
         let set = found.unwrap_or_else(|| {
-            let limits = SetLimits { bytes_max: SET_BYTES_MAX, ..SetLimits::default() };
-            self.sets.push((filter.format, FilterSet::new(limits, filter.hash)));
+            self.sets.push((filter.format, FilterSet::new(SET_LIMITS, filter.hash)));
             self.sets.len() - 1
         });
         let added = self.sets[set].1.add(&filter.filter, place as u64);
@@ -243,17 +267,36 @@ impl Selectors {
             let left = STEPS_MAX.saturating_sub(steps);
             let report = set.matches(&message, left, &mut scratch.scratch, &mut scratch.found);
             steps += report.steps;
+            if report.has_run_out {
+                self.ask_each(&message, scratch, &mut steps);
+            }
             bits |= scratch.found.iter().fold(0, |bits, found| bits | 1 << found.target);
         }
         Selected::Matches(bits, steps)
     }
 
+    /// Asks those that read bodies in a way one by one, each with its share: what one takes is not what others miss.
+    #[cold]
+    fn ask_each(&self, message: &Message<'_>, scratch: &mut SelectScratch, steps: &mut u64) {
+        let alike = self.all.iter().flatten().filter(|selector| {
+            selector.filter.as_ref().is_some_and(|filter| filter.format == message.format)
+        });
+        let share = STEPS_MAX / (alike.clone().count().max(1) as u64);
+        for alone in alike.filter_map(|selector| selector.alone.as_ref()) {
+            let report = alone.matches(message, share, &mut scratch.scratch, &mut scratch.found);
+            *steps += report.steps;
+            scratch.given_up += u32::from(report.has_run_out);
+        }
+    }
+
     /// Allocated bytes, about.
     pub(super) fn memory_bytes(&self) -> usize {
         let texts = self.all.iter().flatten().filter_map(|selector| selector.filter.as_ref());
+        let alone = self.all.iter().flatten().filter_map(|selector| selector.alone.as_ref());
         self.all.capacity() * size_of::<Option<Selector>>()
             + texts.map(|filter| filter.text().len()).sum::<usize>()
             + self.sets.iter().map(|(_, set)| set.bytes()).sum::<usize>()
+            + alone.map(|alone| alone.bytes()).sum::<usize>()
     }
 }
 
