@@ -122,6 +122,11 @@ impl Effort {
         self.reading >= TURN_STEPS
     }
 
+    /// Whether something was done for bytes that were received in this turn.
+    pub(crate) fn has_served(&self) -> bool {
+        self.reading > 0
+    }
+
     /// The turn ends.
     pub(crate) fn end_turn(&mut self) {
         self.renew();

@@ -17,6 +17,8 @@ pub(crate) const DISPATCH_BUDGET: usize = 256;
 
 /// Entries released or expired in one slice of work.
 pub(crate) const WORK_BUDGET: usize = 512;
+/// The same for a queue whose consumers have filters, in a turn that serves clients.
+const SELECTING_BUDGET: usize = 64;
 
 impl HomeSide<'_> {
     /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
@@ -111,8 +113,14 @@ impl HomeSide<'_> {
         {
             self.homes.queues[slot as usize].unlist();
             if !self.homes.queues[slot as usize].awaits_deletion() {
+                // What filters look at again has no haste.
+                let is_selecting = self.homes.queues[slot as usize].queue.has_filters();
+                let budget = match is_selecting && self.shard.effort.has_served() {
+                    true => SELECTING_BUDGET,
+                    false => WORK_BUDGET,
+                };
                 let more = self.with_queue(now, slot, out, |queue, sink| {
-                    queue.apply(now, command::Work { budget: WORK_BUDGET }, sink)
+                    queue.apply(now, command::Work { budget }, sink)
                 });
                 let home = &mut self.homes.queues[slot as usize];
                 if !home.queue.is_over_limit() {
