@@ -157,7 +157,6 @@ fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> {
 
 /// The filter in a consumer's arguments, if there is one, and how it reads bodies; or why it is refused, as for a
 /// binding's. And how much work it was to find that out, as [`Filter::effort`] has it.
-#[must_use]
 pub fn consumer_filter(
     arguments: TableRef<'_>,
 ) -> (Result<Option<(Filter, BodyFormat)>, Refusal>, usize) {
