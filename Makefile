@@ -20,7 +20,7 @@ CARGO_FUZZ_VERSION := 0.13.2
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments costs instructions sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments costs instructions instructions-filters sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ instructions: install ## Count instructions per message in the core and compare 
 	@.ci/install valgrind
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench instructions
+
+instructions-filters: install ## The same for content filters, with sets of up to 100,000 (three minutes)
+	@.ci/install valgrind
 	@cargo run --release --quiet --package lepus-filter --example measure -- instructions bench/filters.txt
 
 sim: install ## Run SEEDS seeds of the simulator, and as many of which every second is under strain
@@ -113,10 +116,11 @@ network-test: release ## Read through a small buffer in network namespaces with 
 	@.ci/install network
 	@tests/network/run
 
-soak: release ## Real clients while everything moves, clients and tools of the management API, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+soak: release ## Real clients while everything moves, clients and tools of the management API, instructions of filters, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@RESTLESS=1 SHARDS='2 3' tests/e2e/run
 	@tests/management/suites rabbit-hole rust
 	@tests/management/tools ansible telegraf flower grafana rabbitmqadmin rabbitmqadmin-ng replayed
+	@$(MAKE) --no-print-directory instructions-filters
 	@SHARDS=1 tests/e2e/perf-test 60
 	@SHARDS=2 tests/e2e/perf-test 60
 	@$(BUILD) lepus-sim --quiet
