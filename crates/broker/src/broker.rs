@@ -284,6 +284,7 @@ impl Broker {
                 Timer::UnreadReplies => self.session().tell_unread_replies(now, out),
                 Timer::Trim => self.session().trim_buffers(now),
                 Timer::Tables => self.home().look_at_tables(now),
+                Timer::Selectors => self.home().look_at_selectors(now, out),
             }
         }
         self.home().look_at_delayed(now);

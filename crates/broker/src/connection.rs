@@ -350,6 +350,12 @@ impl Connection {
         self.channels.iter()
     }
 
+    /// Consumers with a filter, of open channels.
+    pub(crate) fn filtered_consumers(&self) -> usize {
+        let all = self.open_channels().filter_map(|channel| channel.subscriptions.as_ref());
+        all.map(|subscriptions| subscriptions.filtered()).sum()
+    }
+
     /// Open channels, and those whose numbers are free although they are not quite gone.
     pub(crate) fn all_channels(&self) -> impl Iterator<Item = &Channel> {
         self.open_channels().chain(self.retired())

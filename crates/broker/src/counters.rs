@@ -44,6 +44,8 @@ pub struct Counters {
     pub dead_lettered_maxlen: u64,
     /// Dead-lettered because of the delivery limit.
     pub dead_lettered_delivery_limit: u64,
+    /// Dead-lettered because no consumer's filter matched.
+    pub dead_lettered_unmatched: u64,
     /// Connections opened.
     pub connections_opened: u64,
     /// Connections closed.
@@ -100,6 +102,7 @@ impl Counters {
             Reason::Expired => &mut self.dead_lettered_expired,
             Reason::MaxLength => &mut self.dead_lettered_maxlen,
             Reason::DeliveryLimit => &mut self.dead_lettered_delivery_limit,
+            Reason::Unmatched => &mut self.dead_lettered_unmatched,
         } += 1;
     }
 

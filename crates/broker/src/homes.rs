@@ -25,7 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use lepus_base::{ConnectionId, HashState, Instant, Places, Position, QueueId, ShardId, Slab};
+use lepus_base::{ConnectionId, HashState, Instant, Now, Places, Position, QueueId, ShardId, Slab};
 
 use crate::channel::Target;
 use crate::dead_letter::DeadLetters;
@@ -44,6 +44,8 @@ use crate::postponed::Line;
 use crate::publish::Put;
 use crate::queue::{Orphans, Queue, QueueSettings, Recorder};
 use crate::remote::Remote;
+use crate::selector_watch::{Costly, SelectorWatch};
+use crate::timers::Timers;
 use crate::traffic::QueueLooks;
 use crate::working::Working;
 
@@ -72,6 +74,8 @@ pub struct Homes {
     working: Working,
     /// Tables of queues that may have spare room.
     idle_tables: IdleTables,
+    /// Looks for filters of consumers that cost much.
+    selectors: SelectorWatch,
     /// Who waits until the bindings of queues that were deleted here are gone, too.
     leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
     /// Consumers of queues that are gone, who are told in slices.
@@ -109,6 +113,7 @@ impl Homes {
             policies: PolicyWork::default(),
             working: Working::default(),
             idle_tables: IdleTables::default(),
+            selectors: SelectorWatch::default(),
             leaving: BTreeMap::new(),
             orphans: Ends::default(),
             oldest: OldestSearch::default(),
@@ -150,6 +155,15 @@ impl Homes {
     /// The home of the queue with this id, if it is here.
     pub(crate) fn find(&self, queue: QueueId) -> Option<&Home> {
         self.get(self.slot_of(queue, u32::MAX)?)
+    }
+
+    /// Looks for filters of consumers that cost much.
+    pub(crate) fn look_at_selectors(&mut self, now: Now, timers: &mut Timers) -> Vec<Costly> {
+        let (queues, slots) = (&self.queues, &self.slots);
+        self.selectors.look(now, timers, |id| {
+            let slot = slots.find(id, |slot| queues[slot as usize].id)?;
+            Some(&queues[slot as usize].queue)
+        })
     }
 
     /// Has the commands of queues that are made here from now on written down, for tests.
@@ -244,6 +258,7 @@ impl Homes {
     pub(crate) fn table_bytes(&self) -> usize {
         self.slots.memory_bytes()
             + self.idle_tables.memory_bytes()
+            + self.selectors.memory_bytes()
             + self.postponed.memory_bytes()
             + self.spilling.len() * size_of::<QueueId>()
             + self.remote.memory_bytes()
@@ -275,6 +290,7 @@ impl Homes {
             policies,
             working,
             idle_tables: _,
+            selectors: _,
             leaving: _,
             orphans,
             oldest,

@@ -53,6 +53,7 @@ mod publish;
 pub mod query;
 pub mod remote;
 mod reply_to;
+mod selector_watch;
 pub mod send_buffer;
 pub mod session;
 pub mod sessions;

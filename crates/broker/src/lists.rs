@@ -63,6 +63,7 @@ impl<'a> Lists<'a> {
             Query::Channels(from) => Answer::Channels(self.channels(from)),
             Query::Consumers { queue, from } => Answer::Consumers(self.consumers(queue, from)),
             Query::QueueFigures(queues) => Answer::QueueFigures(self.queue_figures(&queues)),
+            Query::Selectors(queue) => Answer::Selectors(self.selectors(queue)),
             Query::ExchangeFigures(exchanges) => {
                 Answer::ExchangeFigures(self.exchange_figures(&exchanges))
             }

@@ -16,7 +16,8 @@ use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 pub use answer::{
     Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeFigures, ExchangeRow, Part,
-    PermissionRow, QueueFigures, QueueRow, TopicPermissionRow, UserRow, VhostFigures, VhostRow,
+    PermissionRow, QueueFigures, QueueRow, SelectorRow, TopicPermissionRow, UserRow, VhostFigures,
+    VhostRow,
 };
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
@@ -62,6 +63,8 @@ pub enum Query {
     },
     /// Figures of these queues, of [`PLACES_MAX`] at most, as far as the shard is their home: [`Answer::QueueFigures`].
     QueueFigures(Vec<QueueId>),
+    /// The distinct filters of a queue's consumers and how they get on, none if its home is elsewhere: [`Answer::Selectors`].
+    Selectors(QueueId),
     /// What clients of the shard published to these exchanges, of [`PLACES_MAX`] at most: [`Answer::ExchangeFigures`].
     ExchangeFigures(Vec<(VhostId, Box<str>)>),
     /// What connections and queues of the shard did and hold in these virtual hosts, of [`PLACES_MAX`] at most:

@@ -58,6 +58,8 @@ pub struct StoreSettings {
 pub struct Limits {
     /// Consumers on one channel.
     pub consumers_per_channel_max: u32,
+    /// Consumers with a filter on one connection.
+    pub connection_filters_max: usize,
     /// Unacknowledged deliveries on one channel; deliveries stop there. A consumer of a queue on another
     /// shard has the limit for itself.
     pub unacked_per_channel_max: u32,
@@ -122,6 +124,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             consumers_per_channel_max: 65_536,
+            connection_filters_max: 1000,
             unacked_per_channel_max: 1_000_000,
             send_window_bytes: 256 * 1024,
             unread_bytes_max: 16 * 1024 * 1024,

@@ -29,6 +29,8 @@ pub enum Timer {
     Trim,
     /// Tables of queues that may have been idle since the last look.
     Tables,
+    /// Filters of consumers that may cost much.
+    Selectors,
 }
 
 /// The timers of one shard.

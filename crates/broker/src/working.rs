@@ -1,11 +1,47 @@
 //! Queues with work left: those that have messages to expire or to drop, and what is left of deleted ones.
 
 use alloc::collections::VecDeque;
+use core::time::Duration;
 
-use lepus_base::QueueId;
+use lepus_base::{Instant, QueueId};
 
 use crate::owner::{Conditions, Owner};
 use crate::queue::Queue;
+
+/// Entries released or expired in one slice of work.
+pub(crate) const WORK_BUDGET: usize = 512;
+/// Messages that filters look at in one slice, where clients may come meanwhile: some thirty microseconds.
+const SELECTING_BUDGET: usize = 32;
+/// How long after a client was served others are expected.
+const SERVED_LATELY: Duration = Duration::from_millis(2);
+/// A message that filters look at takes about a microsecond. While clients are served there is one for so much time, a
+/// tenth of it.
+const TIME_PER_LOOK: Duration = Duration::from_micros(10);
+
+/// How much of a shard's time filters get that go through backlogs.
+#[derive(Debug, Default)]
+struct SelectingShare {
+    /// When they got some last.
+    looked: Instant,
+    /// When clients were served last.
+    served: Instant,
+}
+
+impl SelectingShare {
+    /// Messages that they may look at now; `is_serving` says whether clients are served in this turn.
+    fn budget(&mut self, now: Instant, is_serving: bool) -> usize {
+        let elapsed = now.since(core::mem::replace(&mut self.looked, now));
+        if is_serving {
+            self.served = now;
+            let due = elapsed.as_nanos() / TIME_PER_LOOK.as_nanos();
+            return usize::try_from(due).unwrap_or(usize::MAX).clamp(1, SELECTING_BUDGET);
+        }
+        match now.since(self.served) < SERVED_LATELY {
+            true => SELECTING_BUDGET,
+            false => WORK_BUDGET,
+        }
+    }
+}
 
 /// The queues of a shard that have work left.
 #[derive(Debug, Default)]
@@ -14,9 +50,16 @@ pub(crate) struct Working {
     queues: VecDeque<(u32, QueueId)>,
     /// Deleted queues whose messages are still to be released, with the bytes that the shard's sum has of them.
     deleted: VecDeque<(Queue, usize)>,
+    selecting: SelectingShare,
 }
 
 impl Working {
+    /// How much a queue's slice of work has whose consumers have filters. What these look at again has no haste;
+    /// `is_serving` says whether clients are served in this turn.
+    pub(crate) fn selecting_budget(&mut self, now: Instant, is_serving: bool) -> usize {
+        self.selecting.budget(now, is_serving)
+    }
+
     /// A queue has work left, whose mark `is_listed` says whether it is here.
     pub(crate) fn list(&mut self, is_listed: &mut bool, slot: u32, id: QueueId) {
         if !core::mem::replace(is_listed, true) {
@@ -48,5 +91,30 @@ impl Working {
 impl Owner for Working {
     fn has_work(&self, _: &Conditions<'_>) -> bool {
         !self.queues.is_empty() || !self.deleted.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_get_a_tenth_of_a_shard_that_serves_clients_and_small_slices_shortly_after() {
+        let (mut share, mut now) = (SelectingShare::default(), Instant::default());
+        now = now + Duration::from_secs(1);
+        assert_eq!(share.budget(now, false), WORK_BUDGET);
+        let mut looks = 0;
+        for _ in 0..1000 {
+            now = now + Duration::from_micros(100);
+            looks += share.budget(now, true);
+        }
+        assert_eq!(looks, 10_000);
+        assert_eq!(share.budget(now, true), 1);
+        now = now + Duration::from_secs(1);
+        assert_eq!(share.budget(now, true), SELECTING_BUDGET);
+        now = now + SERVED_LATELY / 2;
+        assert_eq!(share.budget(now, false), SELECTING_BUDGET);
+        now = now + SERVED_LATELY;
+        assert_eq!(share.budget(now, false), WORK_BUDGET);
     }
 }

@@ -3,10 +3,10 @@
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::Properties;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 
-use crate::stage::{Ending, everywhere, on_disk};
+use crate::stage::{Ending, Stage, everywhere, on_disk};
 
 fn filter(text: &str) -> Table {
     Table::new().with("x-filter", text)
@@ -345,5 +345,125 @@ fn a_filter_that_takes_too_much_is_not_what_others_miss() {
         stage.world.settle();
         assert_eq!(near.bodies(), [body]);
         far.expect_none();
+    });
+}
+
+#[test]
+fn what_no_filter_matches_becomes_a_dead_letter_after_a_time() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("dead");
+        let arguments = Table::new()
+            .with("x-unmatched-after", 1000)
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", "dead");
+        near.declare_with("q", arguments);
+        far.qos(1);
+        far.consume_with("q", "a", filter("p.type = 'a'"));
+        near.consume_with("q", "b", filter("p.type = 'b'"));
+        // Many, so that most are known by their numbers alone where they lie in the log.
+        for number in 0..600 {
+            let kind = ["a", "z"][number % 2];
+            publish(&near, "q", kind, &number.to_string());
+        }
+        stage.world.advance(900);
+        assert_eq!(stage.world.queue("q").ready, 599);
+        stage.world.advance(300);
+        let expected: Vec<String> = (0..300).map(|number| (2 * number + 1).to_string()).collect();
+        assert_eq!(texts(&near, "dead"), expected);
+        // What somebody wants waits for ever, and time stands still while nobody is there.
+        stage.world.advance(60_000);
+        assert_eq!(stage.world.queue("q").ready, 299);
+        near.cancel("b");
+        publish(&near, "q", "z", "later");
+        far.ack(far.delivery().tag);
+        stage.world.settle();
+        far.cancel("a");
+        near.purge("q");
+        publish(&near, "q", "z", "nobody is there");
+        stage.world.advance(60_000);
+        assert_eq!((stage.world.queue("q").ready, texts(&near, "dead").len()), (1, 0));
+        near.consume_with("q", "b", filter("p.type = 'b'"));
+        stage.world.advance(1100);
+        let letters: Vec<_> = core::iter::from_fn(|| near.get_no_ack("dead")).collect();
+        assert_eq!(letters.len(), 1);
+        let reason = letters[0].header("x-first-death-reason");
+        assert_eq!(reason.and_then(Value::as_text), Some("unmatched"));
+    });
+}
+
+#[test]
+fn without_a_dead_letter_exchange_what_no_filter_matches_is_gone() {
+    everywhere(|stage| {
+        let (near, _) = stage.pair();
+        near.declare_with("q", Table::new().with("x-unmatched-after", 0));
+        near.consume_with("q", "b", filter("p.type = 'b'"));
+        for number in 0..300 {
+            publish(&near, "q", if number == 77 { "b" } else { "z" }, &number.to_string());
+        }
+        stage.world.advance(50);
+        assert_eq!(near.bodies(), ["77"]);
+        let figures = stage.world.queue("q");
+        assert_eq!((figures.ready, figures.unacked), (0, 1));
+    });
+}
+
+#[test]
+fn consumers_with_filters_of_one_connection_are_limited() {
+    let limits = lepus_sim::Limits { connection_filters_max: 2, ..Default::default() };
+    let world = World::with(lepus_sim::Options { limits, ..Default::default() });
+    let (one, other) = (world.channel(0), world.channel(0));
+    one.declare("q");
+    let client = one.client();
+    let second = client.channel();
+    one.consume_with("q", "1", filter("p.type = 'a'"));
+    second.consume_with("q", "2", filter("p.type = 'a'"));
+    second.consume("q", "plain");
+    let arguments = filter("p.type = 'b'").to_bytes();
+    let consume = basic::Consume {
+        queue: "q",
+        consumer_tag: "3",
+        arguments: arguments.as_ref(),
+        ..Default::default()
+    };
+    let refused = second.refused(consume);
+    assert_eq!((refused.code, refused.hard), (ReplyCode::PRECONDITION_FAILED, false));
+    assert!(refused.text.contains("limits.connection_filters_max"), "{}", refused.text);
+    // Its channel is closed, so that there is room again; others have their own.
+    one.consume_with("q", "4", filter("p.type = 'c'"));
+    one.cancel("1");
+    one.consume_with("q", "5", filter("p.type = 'd'"));
+    other.consume_with("q", "6", filter("p.type = 'e'"));
+}
+
+#[test]
+fn the_log_is_told_of_a_filter_that_looks_at_many_for_few() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.consume_with("q", "rare", filter("p.type = 'rare'"));
+        far.consume_with("q", "usual", filter("p.type = 'usual'"));
+        let told = |stage: &Stage| {
+            let events = stage.world.events();
+            events.iter().filter(|event| event.kind == "filter-costs-much").count()
+        };
+        stage.world.advance(61_000);
+        near.client().together(|| {
+            for number in 0..1200 {
+                publish(&near, "q", "usual", &number.to_string());
+            }
+        });
+        stage.world.settle();
+        let selectors = stage.world.selectors("q");
+        let rows = |text: &str| {
+            let row = selectors.iter().find(|row| row.filter.as_deref() == Some(text)).unwrap();
+            (row.evaluations, row.deliveries, row.behind)
+        };
+        assert_eq!(rows("p.type = 'rare'"), (1200, 0, 0));
+        assert_eq!(rows("p.type = 'usual'"), (1200, 1200, 0));
+        stage.world.advance(61_000);
+        assert_eq!(told(stage), 1);
+        stage.world.advance(121_000);
+        assert_eq!(told(stage), 0, "nothing was asked since");
     });
 }

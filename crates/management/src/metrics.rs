@@ -78,6 +78,9 @@ const DEAD_LETTERED: &[Row<Counters>] = &[
     ("delivery_limit", "Messages dead-lettered because they were delivered too often.", |c| {
         c.dead_lettered_delivery_limit
     }),
+    ("unmatched", "Messages dead-lettered because no consumer's filter matched.", |c| {
+        c.dead_lettered_unmatched
+    }),
 ];
 
 const SHARD_TOTALS: &[Row<LoopFigures>] = &[

@@ -131,7 +131,7 @@ structures! {
     }
     QueueSettings {
         message_ttl, expires, max_length, max_length_bytes, overflow, dead_letter_exchange, at_least_once,
-        dead_letter_routing_key, max_priority, single_active_consumer, delivery_limit, consumer_timeout, kind
+        dead_letter_routing_key, max_priority, single_active_consumer, delivery_limit, consumer_timeout, unmatched_after, kind
     }
 }
 
@@ -183,7 +183,7 @@ choices! {
     Sent { Sent::Done, Sent::Pending, Sent::Lost }
     Found { Found::Ready, Found::Pending, Found::Lost }
     Fetch { Fetch::Done, Fetch::Pending }
-    Reason { Reason::Rejected, Reason::Expired, Reason::MaxLength, Reason::DeliveryLimit }
+    Reason { Reason::Rejected, Reason::Expired, Reason::MaxLength, Reason::DeliveryLimit, Reason::Unmatched }
     Overflow { Overflow::DropHead, Overflow::RejectPublish, Overflow::RejectPublishDlx }
     BodyFormat { BodyFormat::Auto, BodyFormat::Json, BodyFormat::Fix, BodyFormat::Nvfix, BodyFormat::None }
     QueueKind { QueueKind::Classic, QueueKind::Quorum }

@@ -199,7 +199,7 @@ commands! {
     Subscribe {
         /// It has no deliveries yet, whatever it says.
         consumer: Consumer
-    } -> Result<ConsumerHandle, SubscribeError> = |queue, _, _| queue.subscribe(consumer);
+    } -> Result<ConsumerHandle, SubscribeError> = |queue, now, _| queue.subscribe(now, consumer);
 
     /// Lets a consumer leave. What was delivered to it stays with its channel. The effect is the consumer, if it was
     /// there.

@@ -142,6 +142,8 @@ pub enum Reason {
     MaxLength,
     /// It came back too often.
     DeliveryLimit,
+    /// It matched no consumer's filter for too long.
+    Unmatched,
 }
 
 impl Reason {
@@ -153,6 +155,7 @@ impl Reason {
             Reason::Expired => "expired",
             Reason::MaxLength => "maxlen",
             Reason::DeliveryLimit => "delivery_limit",
+            Reason::Unmatched => "unmatched",
         }
     }
 }

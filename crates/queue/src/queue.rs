@@ -26,6 +26,7 @@ mod tap;
 mod tests;
 mod trash;
 mod unacked;
+mod unmatched;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -35,8 +36,10 @@ use lepus_store::LaneSlot;
 
 pub use alone::{NoLog, NoSink};
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
+use selectors::Number;
 pub use selectors::{
-    ConsumerFilter, SELECTORS_MAX, SelectScratch, Selected, SelectorBits, Selectors,
+    ConsumerFilter, SELECTORS_MAX, SelectScratch, Selected, SelectorBits, SelectorFigures,
+    Selectors,
 };
 pub use tap::{CAN_RECORD, Recorder};
 
@@ -231,6 +234,10 @@ impl Queue {
     pub(crate) fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
         self.rules = Rules::behind(self.rules.take(), settings, now.instant);
         self.set_over_limit();
+        let is_attended = self.consumers.is_some();
+        if let Some(aside) = self.aside_mut() {
+            aside.drop_after(settings.unmatched_after, now.instant, is_attended);
+        }
     }
 
     /// Whether it holds nothing and waits for nothing, so that it may go to another shard.
@@ -508,7 +515,10 @@ impl Queue {
             self.drop_one_above_limit(sink);
             *budget -= 1;
         }
-        self.dispatch_within(now, budget, sink)
+        // Whoever gets messages does not wait for those to go that nobody wants.
+        let rest = &mut { *budget };
+        let more = self.dispatch_within(now, budget, sink);
+        self.rules.is_some() && self.drop_unmatched(now, rest, sink) || more
     }
 
     /// Whether [`Work`](crate::command::Work) has something to do.
@@ -525,11 +535,13 @@ impl Queue {
             && (messages.is_over_limit
                 || self.head_deadline() <= now.instant
                 || self.wants_dispatch()
-                || (self.rules.is_some() && messages.ready.is_unknown()))
+                || (self.rules.is_some()
+                    && (messages.ready.is_unknown() || messages.is_unmatched_due(now))))
     }
 
     pub(crate) fn subscribe(
         &mut self,
+        now: Now,
         mut consumer: Consumer,
     ) -> Result<ConsumerHandle, SubscribeError> {
         consumer.in_flight = 0;
@@ -547,9 +559,10 @@ impl Queue {
         let joined = result?;
         self.next_generation = self.next_generation.wrapping_add(1);
         self.had_consumer = true;
-        if let (Some(number), Some(aside)) = (joined.new_selector, self.aside_mut()) {
+        if let Some(aside) = self.aside_mut() {
+            aside.attend(now.instant);
             // Where nothing was laid aside, it begins at the front as all do.
-            aside.join(number);
+            joined.new_selector.into_iter().for_each(|number| aside.join(number));
         }
         Ok(joined.handle)
     }
@@ -562,8 +575,12 @@ impl Queue {
             self.touch(now);
         }
         if let Some(number) = selector_gone {
+            let is_abandoned = self.consumers.is_none();
             if let Some(aside) = self.aside_mut() {
-                aside.leave(number);
+                aside.leave(number, now.instant);
+                if is_abandoned {
+                    aside.abandon(now.instant);
+                }
             }
             self.end_filters();
         }
@@ -594,6 +611,32 @@ impl Queue {
     #[must_use]
     pub fn passed_over(&self) -> u64 {
         self.aside().map_or(0, Aside::len)
+    }
+
+    /// The distinct filters of its consumers, where one has a filter.
+    pub fn selectors(&self) -> impl Iterator<Item = SelectorFigures> {
+        self.numbered_selectors().map(|(_, selector)| selector)
+    }
+
+    /// The same, each with the messages that it has not looked at yet of those that others passed over, and with those
+    /// that it matches and that wait for its consumers, as far as it remembers them. Takes time in proportion to a
+    /// thousandth of what was passed over.
+    pub fn selector_distances(&self) -> impl Iterator<Item = (SelectorFigures, u64, u64)> {
+        self.numbered_selectors().map(|(number, selector)| {
+            let (behind, waiting) = self.aside().map_or((0, 0), |aside| aside.distance(number));
+            (selector, behind, waiting)
+        })
+    }
+
+    fn numbered_selectors(&self) -> impl Iterator<Item = (Number, SelectorFigures)> {
+        let consumers = self.consumers.as_deref();
+        let selectors = consumers.and_then(Consumers::selectors).into_iter();
+        selectors.flat_map(Selectors::iter).map(|(number, filter, consumers)| {
+            let counts = self.aside().map_or((0, 0), |aside| aside.counts(number));
+            let (evaluations, deliveries) = counts;
+            let filter = filter.cloned();
+            (number, SelectorFigures { filter, consumers, evaluations, deliveries })
+        })
     }
 
     /// Looks a consumer up; takes time in the number of consumers.
@@ -633,7 +676,15 @@ impl Queue {
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let head = if self.is_waiting() { Instant::NEVER } else { self.head_deadline() };
-        head.min(self.lease_end())
+        match &self.rules {
+            None => head,
+            Some(_) => {
+                let unmatched = self.messages.as_ref().filter(|messages| !messages.waits);
+                let unmatched =
+                    unmatched.map_or(Instant::NEVER, |messages| messages.next_unmatched_at());
+                head.min(self.lease_end()).min(unmatched)
+            }
+        }
     }
 
     pub(crate) fn touch(&mut self, now: Now) {

@@ -23,7 +23,7 @@ pub const TIMER_MILLIS_MAX: u64 = 315_360_000_000;
 const SHORT_STRING_BYTES_MAX: usize = 255;
 
 /// The arguments that a redeclaration has to repeat.
-const COMPARED: [&str; 11] = [
+const COMPARED: [&str; 12] = [
     "x-expires",
     "x-message-ttl",
     "x-dead-letter-exchange",
@@ -35,6 +35,7 @@ const COMPARED: [&str; 11] = [
     "x-overflow",
     "x-single-active-consumer",
     "x-delivery-limit",
+    "x-unmatched-after",
 ];
 
 /// What happens to a message that a full queue cannot hold, argument `x-overflow`.
@@ -77,6 +78,8 @@ pub struct QueueSettings {
     pub delivery_limit: Option<u32>,
     /// `x-consumer-timeout`: how long a delivery may wait for its acknowledgement; zero is for ever.
     pub consumer_timeout: Option<Duration>,
+    /// `x-unmatched-after`: how long a message stays that matches no consumer's filter, while there are consumers.
+    pub unmatched_after: Option<Duration>,
     /// `x-queue-type`.
     pub kind: QueueKind,
 }
@@ -119,6 +122,7 @@ impl QueueSettings {
         single_active_consumer: false,
         delivery_limit: None,
         consumer_timeout: None,
+        unmatched_after: None,
         kind: QueueKind::Classic,
     };
 
@@ -163,6 +167,7 @@ impl QueueSettings {
             single_active_consumer: arguments.flag("x-single-active-consumer")?,
             delivery_limit: arguments.delivery_limit()?,
             consumer_timeout: arguments.count("x-consumer-timeout")?.map(Duration::from_millis),
+            unmatched_after: arguments.millis("x-unmatched-after")?,
             kind,
         })
     }

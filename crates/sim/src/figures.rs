@@ -47,6 +47,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
             unroutable_returned delivered_manual_ack delivered_auto_ack got_manual_ack
             got_auto_ack got_empty redelivered acknowledged dead_lettered_rejected
             dead_lettered_expired dead_lettered_maxlen dead_lettered_delivery_limit
+            dead_lettered_unmatched
             connections_opened connections_closed channels_opened channels_closed
             queues_declared queues_created queues_deleted logins_refused logins_accepted enqueued_local
             enqueued_remote delivered_local delivered_remote handed_over moved queues_moved moves_given_up

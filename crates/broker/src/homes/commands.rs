@@ -9,16 +9,12 @@ use crate::migration::ParkedItem;
 use crate::outbox::Outbox;
 use crate::queue::{Get, Got, NO_SLOT, NoSink, Outcome, Queue, command};
 use crate::refusal::{Refusal, RefusalKind};
+use crate::working::WORK_BUDGET;
 use alloc::format;
 use lepus_base::{Instant, Now, QueueId};
 
 /// Deliveries made in one go before other work gets its turn.
 pub(crate) const DISPATCH_BUDGET: usize = 256;
-
-/// Entries released or expired in one slice of work.
-pub(crate) const WORK_BUDGET: usize = 512;
-/// The same for a queue whose consumers have filters, in a turn that serves clients.
-const SELECTING_BUDGET: usize = 64;
 
 impl HomeSide<'_> {
     /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
@@ -113,10 +109,11 @@ impl HomeSide<'_> {
         {
             self.homes.queues[slot as usize].unlist();
             if !self.homes.queues[slot as usize].awaits_deletion() {
-                // What filters look at again has no haste.
-                let is_selecting = self.homes.queues[slot as usize].queue.has_filters();
-                let budget = match is_selecting && self.shard.effort.has_served() {
-                    true => SELECTING_BUDGET,
+                let budget = match self.homes.queues[slot as usize].queue.has_filters() {
+                    true => {
+                        let is_serving = self.shard.effort.has_served();
+                        self.homes.working.selecting_budget(now.instant, is_serving)
+                    }
                     false => WORK_BUDGET,
                 };
                 let more = self.with_queue(now, slot, out, |queue, sink| {

@@ -4,7 +4,7 @@
 use crate::homes::HomeSide;
 use crate::mail::{Attachment, Mail};
 use crate::mail::{ChannelRef, Reply};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Severity};
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, NoSink, SubscribeError, command};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::remote::RemoteConsumer;
@@ -56,8 +56,12 @@ impl HomeSide<'_> {
         let (key, shard) = (consumer.key, consumer.shard);
         let effort = consumer.filter.as_ref().map_or(0, |filter| filter.filter.effort());
         self.shard.effort.spend_on_filter(effort);
+        let is_filtered = consumer.filter.is_some();
         match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
             Ok(handle) => {
+                if is_filtered {
+                    self.homes.selectors.note(now, id, &mut self.shard.timers);
+                }
                 if shard != self.shard.id {
                     if let Some(before) = self.homes.remote.consumers.get(&key) {
                         // One of its name has yet to be told that its queue is gone.
@@ -92,6 +96,20 @@ impl HomeSide<'_> {
                 self.shard.reply(from, id, Reply::Refused(refusal), out);
                 None
             }
+        }
+    }
+
+    /// Looks for filters of consumers that cost much, and tells the log of them.
+    pub(crate) fn look_at_selectors(&mut self, now: Now, out: &mut Outbox) {
+        for costly in self.homes.look_at_selectors(now, &mut self.shard.timers) {
+            let text = format!(
+                "a filter of a consumer of {} was asked about {} messages within a minute, of which its consumers got \
+                 {}: a queue of their own, bound with that filter, would spare this",
+                self.directory.describe_queue(costly.queue),
+                costly.evaluations,
+                costly.deliveries
+            );
+            out.log(Severity::Warning, "filter-costs-much", text);
         }
     }
 

@@ -81,7 +81,8 @@ impl HomeSide<'_> {
             | Timer::Oldest
             | Timer::UnreadReplies
             | Timer::Trim
-            | Timer::Tables => true,
+            | Timer::Tables
+            | Timer::Selectors => true,
         });
     }
 }

@@ -10,8 +10,9 @@ use super::Lists;
 use crate::channel::Channel;
 use crate::home::Home;
 use crate::query::{
-    ChannelRow, ConsumerRow, ExchangeFigures, Nested, PLACES_MAX, Part, QueueFigures,
+    ChannelRow, ConsumerRow, ExchangeFigures, Nested, PLACES_MAX, Part, QueueFigures, SelectorRow,
 };
+use crate::queue::SelectorFigures;
 
 impl Lists<'_> {
     /// Figures of those of the queues whose home is here.
@@ -29,6 +30,20 @@ impl Lists<'_> {
             memory_bytes: home.queue.memory_bytes() as u64,
         };
         found.map(figures).collect()
+    }
+
+    /// The distinct filters of a queue's consumers.
+    pub(super) fn selectors(&self, queue: QueueId) -> Vec<SelectorRow> {
+        let Some(home) = self.homes.find(queue) else { return Vec::new() };
+        let row = |(selector, behind, waiting): (SelectorFigures, u64, u64)| SelectorRow {
+            filter: selector.filter.map(|filter| filter.text().into()),
+            consumers: selector.consumers,
+            evaluations: selector.evaluations,
+            deliveries: selector.deliveries,
+            behind,
+            waiting,
+        };
+        home.queue.selector_distances().map(row).collect()
     }
 
     /// What was published to those of the exchanges that got something.

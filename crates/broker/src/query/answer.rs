@@ -32,6 +32,8 @@ pub enum Answer {
     Consumers(Part<ConsumerRow, Nested>),
     /// Figures of queues.
     QueueFigures(Vec<QueueFigures>),
+    /// Filters of a queue's consumers.
+    Selectors(Vec<SelectorRow>),
     /// Figures of exchanges, of those only to which something was published.
     ExchangeFigures(Vec<ExchangeFigures>),
     /// Figures of virtual hosts.
@@ -137,6 +139,23 @@ pub struct QueueFigures {
     pub totals: Totals,
     /// Bytes of its own state, without bodies.
     pub memory_bytes: u64,
+}
+
+/// A distinct filter of a queue's consumers, and how it gets on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorRow {
+    /// What it says, in normal form; `None` for consumers that want everything.
+    pub filter: Option<String>,
+    /// Consumers that have it.
+    pub consumers: u32,
+    /// Messages that it was asked about.
+    pub evaluations: u64,
+    /// Messages that its consumers got.
+    pub deliveries: u64,
+    /// Messages that others passed over and that it has yet to look at.
+    pub behind: u64,
+    /// Messages that it matches and that wait for its consumers, as far as the queue remembers them.
+    pub waiting: u64,
 }
 
 /// What clients of a shard published to an exchange since it exists.

@@ -178,13 +178,22 @@ impl SessionSide<'_> {
             prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
         let connection = &mut self.connections[at.slot];
+        let filters_max = self.shard.limits.connection_filters_max;
+        if filter.is_some() && connection.filtered_consumers() >= filters_max {
+            let text = format!(
+                "the consumers of a connection may have {filters_max} filters, which limits.connection_filters_max says"
+            );
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
+        }
         let Some(channel) = connection.incarnation(at.channel.channel) else {
             invariant!("a channel that asks is there")
         };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
         let at_home = (queue, u32::MAX);
-        let subscription = Subscription::new(tag.as_str().into(), at_home, home, consume.no_ack);
+        let mut subscription =
+            Subscription::new(tag.as_str().into(), at_home, home, consume.no_ack);
+        subscription.is_filtered = filter.is_some();
         let number = subscriptions.insert(subscription);
         if home != own && !governed {
             subscriptions.ungoverned.insert(number);

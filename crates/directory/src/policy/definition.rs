@@ -56,7 +56,7 @@ const fn old(
     Key { name, what, is_valid, merge, is_old: true }
 }
 
-static KEYS: [Key; 36] = [
+static KEYS: [Key; 37] = [
     key("message-ttl", "message TTL", is_time, Merge::Lower),
     key("expires", "queue expiry", is_lease, Merge::Lower),
     key("max-length", "maximum length", is_natural, Merge::Lower),
@@ -66,6 +66,7 @@ static KEYS: [Key; 36] = [
     key("dead-letter-routing-key", "dead letter routing key", is_name, Merge::Never),
     key("dead-letter-strategy", "dead letter strategy", is_strategy, Merge::Never),
     key("delivery-limit", "delivery limit", is_integer, Merge::Stricter),
+    key("unmatched-after", "time for unmatched messages", is_time, Merge::Lower),
     key("alternate-exchange", "alternate exchange name", is_name, Merge::Never),
     key("max-age", "max age", is_age, Merge::Never),
     key("stream-max-segment-size-bytes", "segment size", is_natural, Merge::Never),

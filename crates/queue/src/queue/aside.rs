@@ -7,17 +7,22 @@
 //! selector has a *cursor*: what lies behind it, it has to look at yet.
 
 mod seq_set;
+mod times;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::time::Duration;
 
+use lepus_base::Instant;
 use lepus_store::{Fetch, LaneSlot};
 
 use super::selectors::{Number, SelectorBits, numbers};
 use crate::entry::Entry;
 use crate::log::QueueLog;
 use seq_set::SeqSet;
+pub(super) use times::Due;
+use times::PassedTimes;
 
 /// Messages that a selector remembers to want; of more it has a cursor.
 const WANTED_MAX: usize = if cfg!(test) { 6 } else { 16 * 1024 };
@@ -48,6 +53,11 @@ impl Key {
     pub(super) fn priority(self) -> u8 {
         255 - self.level
     }
+
+    /// The place behind it.
+    pub(super) fn next(self) -> Key {
+        Key { seq: self.seq + 1, ..self }
+    }
 }
 
 /// How far a selector got.
@@ -59,9 +69,20 @@ struct Course {
     cursors: BTreeMap<u8, u64>,
     /// It cannot go on before something is read.
     waits: bool,
+    /// Messages that it was asked about behind its cursors, and those of the front before it came.
+    looks: u64,
+    looks_before: u64,
+    /// Messages that its consumers got.
+    given: u64,
 }
 
 impl Course {
+    /// Where there may be messages that it matches, or has not looked at, by level.
+    fn unfinished(&self) -> impl Iterator<Item = Key> {
+        let cursors = self.cursors.iter().map(|(&level, &seq)| Key { level, seq });
+        self.wanted.iter().copied().chain(cursors)
+    }
+
     /// It matches a message, and remembers that. Where it remembers so many already, what lies behind the last one it
     /// remembers is looked at again.
     fn want(&mut self, key: Key, most: usize) {
@@ -100,6 +121,22 @@ pub(super) enum Item {
     Left(Key, bool),
 }
 
+/// The first message, and where it is.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    key: Key,
+    /// Whether its entry has to be read again, and if so, whether it is a spilled one.
+    left: Option<bool>,
+}
+
+impl Item {
+    fn key(self) -> Key {
+        match self {
+            Item::Known(key) | Item::Left(key, _) => key,
+        }
+    }
+}
+
 /// What became of reading entries again.
 #[derive(Debug)]
 #[must_use]
@@ -119,10 +156,18 @@ pub(super) struct Aside {
     /// Messages in the log whose entries were forgotten, spilled ones apart, by level.
     left: BTreeMap<u8, [SeqSet; 2]>,
     left_len: u64,
+    /// The first message, which is asked for at each step.
+    head: Option<Head>,
     /// By selector.
     courses: Vec<Option<Box<Course>>>,
     /// The selector that took a step last.
     turn: Number,
+    /// Messages of the front that selectors were asked about.
+    looks: u64,
+    /// Where messages that nobody wants are dropped after a time.
+    times: Option<Box<PassedTimes>>,
+    /// Dropping them cannot go on before something is read.
+    dropping_waits: bool,
 }
 
 impl Aside {
@@ -163,25 +208,154 @@ impl Aside {
             self.courses.resize_with(place + 1, || None);
         }
         let mut course = Box::<Course>::default();
-        course.cursors.extend(self.left.keys().map(|level| (*level, 0)));
-        let mut next = self.known.first_key_value();
-        while let Some((key, _)) = next {
-            course.cursors.insert(key.level, 0);
-            let Some(level) = key.level.checked_add(1) else { break };
-            next = self.known.range(Key { level, seq: 0 }..).next();
-        }
+        course.cursors.extend(self.levels().into_iter().map(|level| (level, 0)));
+        course.looks_before = self.looks;
         self.courses[place] = Some(course);
     }
 
-    /// A selector that nobody uses any more goes.
-    pub(super) fn leave(&mut self, number: Number) {
-        if let Some(course) = self.courses.get_mut(usize::from(number)) {
-            *course = None;
+    /// Levels that have something here.
+    fn levels(&self) -> BTreeSet<u8> {
+        let mut levels: BTreeSet<u8> = self.left.keys().copied().collect();
+        let mut next = self.known.first_key_value();
+        while let Some((key, _)) = next {
+            levels.insert(key.level);
+            let Some(level) = key.level.checked_add(1) else { break };
+            next = self.known.range(Key { level, seq: 0 }..).next();
+        }
+        levels
+    }
+
+    /// The number behind the last message of a level.
+    fn end(&self, level: u8) -> u64 {
+        let all = Key { level, seq: 0 }..=Key { level, seq: u64::MAX };
+        let known = self.known.range(all).next_back().map(|(key, _)| key.seq);
+        let left = self.left.get(&level).into_iter().flatten().filter_map(SeqSet::last);
+        left.chain(known).max().map_or(0, |last| last + 1)
+    }
+
+    /// Messages that a selector was asked about, and those that its consumers got.
+    pub(super) fn counts(&self, number: Number) -> (u64, u64) {
+        let course = self.courses.get(usize::from(number)).and_then(Option::as_deref);
+        course.map_or((0, 0), |course| {
+            (course.looks + (self.looks - course.looks_before), course.given)
+        })
+    }
+
+    /// Messages here that a selector has not looked at yet, and those that it matches and remembers.
+    pub(super) fn distance(&self, number: Number) -> (u64, u64) {
+        let course = self.courses.get(usize::from(number)).and_then(Option::as_deref);
+        let Some(course) = course else { return (0, 0) };
+        let behind = course.cursors.iter().map(|(&level, &seq)| {
+            let known = self.known.range(Key { level, seq }..=Key { level, seq: u64::MAX });
+            let left = self.left.get(&level).into_iter().flatten();
+            known.count() as u64 + left.map(|set| set.count_from(seq)).sum::<u64>()
+        });
+        (behind.sum(), course.wanted.len() as u64)
+    }
+
+    /// A consumer of a selector got a message.
+    pub(super) fn note_given(&mut self, number: Number) {
+        if let Some(course) = self.course(number) {
+            course.given += 1;
+        }
+    }
+
+    /// Messages that nobody wants are due after this time from now on; never for `None`. `attended` says whether the
+    /// queue has consumers.
+    pub(super) fn drop_after(&mut self, after: Option<Duration>, now: Instant, attended: bool) {
+        match (after, &mut self.times) {
+            (None, times) => *times = None,
+            (Some(after), Some(times)) => times.set_after(after),
+            (Some(after), None) => {
+                let mut times = Box::new(PassedTimes::new(after, attended.then_some(now)));
+                for level in self.levels() {
+                    times.pass(level, 0, self.end(level), now);
+                }
+                self.times = Some(times);
+            }
+        }
+    }
+
+    /// The queue has a consumer.
+    pub(super) fn attend(&mut self, now: Instant) {
+        if let Some(times) = &mut self.times {
+            times.resume(now);
+        }
+    }
+
+    /// The queue has no consumers any more.
+    pub(super) fn abandon(&mut self, now: Instant) {
+        if let Some(times) = &mut self.times {
+            times.pause(now);
+        }
+    }
+
+    /// The lowest number of a level that a selector has yet to look at.
+    fn cursor(&self, level: u8) -> u64 {
+        let cursors = self.courses.iter().flatten().filter_map(|course| course.cursors.get(&level));
+        cursors.min().copied().unwrap_or(u64::MAX)
+    }
+
+    /// Messages that have been passed over for too long, if there are some.
+    pub(super) fn due(&self, now: Instant) -> Option<Due> {
+        let times = self.times.as_ref().filter(|_| !self.dropping_waits)?;
+        times.due(now, |level| self.cursor(level))
+    }
+
+    /// When the next ones will have been.
+    pub(super) fn next_due(&self) -> Instant {
+        let times = self.times.as_ref().filter(|_| !self.dropping_waits);
+        times.map_or(Instant::NEVER, |times| times.next(|level| self.cursor(level)))
+    }
+
+    /// The first one that is here of those that are due. Without one they are done.
+    pub(super) fn due_item(&mut self, due: Due) -> Option<Item> {
+        let item = self.item(Key { level: due.level, seq: due.from });
+        let item = item.filter(|item| item.key().seq < due.end);
+        if item.is_none() {
+            self.due_is_done(Key { level: due.level, seq: due.end });
+        }
+        item
+    }
+
+    /// What was due before this place is gone, or wanted.
+    pub(super) fn due_is_done(&mut self, to: Key) {
+        if let Some(times) = &mut self.times {
+            times.done(to.level, to.seq);
+        }
+    }
+
+    /// Whether a selector wants a message.
+    pub(super) fn is_wanted(&self, key: Key) -> bool {
+        self.courses.iter().flatten().any(|course| course.wanted.contains(&key))
+    }
+
+    /// Dropping what is due has to wait for something to be read.
+    pub(super) fn let_dropping_wait(&mut self) {
+        self.dropping_waits = true;
+    }
+
+    /// A selector that nobody uses any more goes. What it wanted, or had yet to look at, is passed over from now on.
+    pub(super) fn leave(&mut self, number: Number, now: Instant) {
+        let Some(course) = self.courses.get_mut(usize::from(number)).and_then(Option::take) else {
+            return;
+        };
+        if let Some(mut times) = self.times.take() {
+            let mut firsts = BTreeMap::new();
+            for key in course.unfinished() {
+                let first = firsts.entry(key.level).or_insert(key.seq);
+                *first = key.seq.min(*first);
+            }
+            for (level, first) in firsts {
+                times.pass(level, first, self.end(level), now);
+            }
+            self.times = Some(times);
         }
     }
 
     /// Something was read.
     pub(super) fn wake(&mut self) {
+        self.dropping_waits = false;
         self.courses.iter_mut().flatten().for_each(|course| course.waits = false);
     }
 
@@ -194,7 +368,7 @@ impl Aside {
 
     /// Whether a selector waits for something to be read.
     pub(super) fn is_waiting(&self) -> bool {
-        self.courses.iter().flatten().any(|course| course.waits)
+        self.dropping_waits || self.courses.iter().flatten().any(|course| course.waits)
     }
 
     /// What a selector does next; `front` is the place of the front, if something is there.
@@ -250,28 +424,28 @@ impl Aside {
         numbers(selectors).filter(is_next).fold(0, |bits, number| bits | 1 << number)
     }
 
-    /// The place of the first message here.
-    pub(super) fn first(&self) -> Option<Key> {
-        let left = self.first_left().map(|(key, _)| key);
-        let known = self.known.first_key_value().map(|(key, _)| *key);
-        [left, known].into_iter().flatten().min()
-    }
-
-    fn first_left(&self) -> Option<(Key, bool)> {
-        let (&level, sets) = self.left.first_key_value()?;
-        next_left(level, sets, 0)
+    /// Looks for the first message, where that is not the one it was.
+    fn find_head(&mut self) {
+        let left = self.left.first_key_value();
+        let left = left.and_then(|(&level, sets)| next_left(level, sets, 0));
+        let left = left.map(|(key, spilled)| Head { key, left: Some(spilled) });
+        let known = self.known.first_key_value().map(|(&key, _)| Head { key, left: None });
+        self.head = [left, known].into_iter().flatten().min_by_key(|head| head.key);
     }
 
     /// The first message here, if its entry is.
     pub(super) fn head(&self) -> Option<&Entry> {
-        let (key, entry) = self.known.first_key_value()?;
-        (self.first() == Some(*key)).then_some(entry)
+        let head = self.head?;
+        if head.left.is_some() {
+            return None;
+        }
+        self.known.get(&head.key)
     }
 
     /// The first message, if its entry has to be read again.
     pub(super) fn unknown_head(&self) -> Option<(Key, bool)> {
-        let left = self.first_left()?;
-        (self.first() == Some(left.0)).then_some(left)
+        let head = self.head?;
+        head.left.map(|spilled| (head.key, spilled))
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Entry> {
@@ -285,12 +459,19 @@ impl Aside {
         for course in self.courses.iter_mut().flatten() {
             course.wanted.remove(&key);
         }
+        if self.head.is_some_and(|head| head.key == key) {
+            self.find_head();
+        }
         Some(entry)
     }
 
     /// Lays a message of the front aside; these selectors want it. Whether only its number is kept.
-    pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits) -> bool {
+    pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits, now: Instant) -> bool {
         let key = Key::of(&entry);
+        self.looks += 1;
+        if let Some(times) = self.times.as_mut().filter(|_| selectors == 0) {
+            times.pass(key.level, key.seq, key.seq + 1, now);
+        }
         let is_logged = entry.place.position().is_some();
         let most = if is_logged { LOGGED_MAX } else { WANTED_MAX };
         if self.len() == 0 {
@@ -304,33 +485,39 @@ impl Aside {
             }
             course.want(key, most);
         }
+        if self.head.is_none_or(|head| key < head.key) {
+            self.head = Some(Head { key, left: None });
+        } else if selectors == 0 && can_be_read_again(&entry) {
+            self.leave_number(key, entry.place.is_spilled());
+            return true;
+        }
         self.logged += usize::from(is_logged);
         self.known.insert(key, entry);
         self.forget(key)
+    }
+
+    /// A message in the log is remembered by its number alone.
+    fn leave_number(&mut self, key: Key, spilled: bool) {
+        let sets = self.left.entry(key.level).or_default();
+        let is_new = sets[usize::from(spilled)].insert(key.seq);
+        assert!(is_new, "a message is here once");
+        self.left_len += 1;
     }
 
     /// Forgets the entry of a message in the log that nobody wants; its number stays. Not of the first one: its deadline
     /// is looked at all the time. Whether it was forgotten.
     fn forget(&mut self, key: Key) -> bool {
         let Some(entry) = self.known.get(&key) else { return false };
-        // Of those that survive a restart the log knows whether they were delivered.
-        let is_as_read =
-            entry.delivery_count == 0 && !(entry.redelivered && entry.place.is_spilled());
-        let can_be_read_again = entry.place.position().is_some() && is_as_read;
-        let is_wanted = |course: &Course| course.wanted.contains(&key);
-        if !can_be_read_again
-            || self.first() == Some(key)
-            || self.courses.iter().flatten().any(|course| is_wanted(course))
+        if !can_be_read_again(entry)
+            || self.head.is_some_and(|head| head.key == key)
+            || self.is_wanted(key)
         {
             return false;
         }
         let spilled = entry.place.is_spilled();
         self.known.remove(&key);
         self.logged -= 1;
-        let sets = self.left.entry(key.level).or_default();
-        let is_new = sets[usize::from(spilled)].insert(key.seq);
-        assert!(is_new, "a message is here once");
-        self.left_len += 1;
+        self.leave_number(key, spilled);
         true
     }
 
@@ -365,6 +552,7 @@ impl Aside {
                 continue;
             }
             course.cursors.insert(key.level, key.seq + 1);
+            course.looks += 1;
             if selectors & 1 << number != 0 {
                 course.want(key, most);
             }
@@ -406,8 +594,9 @@ impl Aside {
         if sets.iter().all(SeqSet::is_empty) {
             left.remove(&from.level);
         }
+        self.find_head();
         let end = Key { level: from.level, seq: u64::MAX };
-        backlog.announce(known.range(from..=end).map(|(_, entry)| entry).take(kept));
+        backlog.announce(self.known.range(from..=end).map(|(_, entry)| entry).take(kept));
         Reread::Done(missing)
     }
 
@@ -416,11 +605,18 @@ impl Aside {
         let mut gone = Box::new(core::mem::take(self));
         self.turn = gone.turn;
         self.courses = core::mem::take(&mut gone.courses);
+        self.looks = gone.looks;
+        self.times = gone.times.take();
         for course in self.courses.iter_mut().flatten() {
-            **course = Course::default();
+            (course.wanted, course.cursors) = (BTreeSet::new(), BTreeMap::new());
+            course.waits = false;
+        }
+        if let Some(times) = &mut self.times {
+            times.clear();
         }
         gone.left = BTreeMap::new();
         gone.left_len = 0;
+        gone.find_head();
         (!gone.known.is_empty()).then_some(gone)
     }
 
@@ -437,7 +633,15 @@ impl Aside {
             + courses.sum::<usize>()
             + self.left.len() * (size_of::<[SeqSet; 2]>() + 8)
             + sets.sum::<usize>()
+            + self.times.as_ref().map_or(0, |times| times.memory_bytes())
     }
+}
+
+/// Whether the log gives the entry of a message as it is: of those that survive a restart it knows whether they were
+/// delivered.
+fn can_be_read_again(entry: &Entry) -> bool {
+    let is_as_read = entry.delivery_count == 0 && !(entry.redelivered && entry.place.is_spilled());
+    entry.place.position().is_some() && is_as_read
 }
 
 /// The first number at or above one that a level remembers, and whether it is a spilled one.

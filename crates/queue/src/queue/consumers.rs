@@ -380,6 +380,11 @@ impl Consumers {
         (ConsumerHandle { slot, generation }, &member.consumer)
     }
 
+    /// What the consumer at a slot wants, where there are filters.
+    pub(super) fn selector_of(&self, slot: u32) -> Number {
+        self.members[slot as usize].selector
+    }
+
     /// Whether some consumer can take a message.
     pub(super) fn is_some_ready(&self) -> bool {
         if self.has_filters() {

@@ -75,6 +75,7 @@ impl Queue {
             }
             if self.has_filters() {
                 *budget -= 1;
+                self.begin_aside(now);
                 match self.delivering().step(now, budget, sink) {
                     Stepped::Done => self.end_filters(),
                     Stepped::Waits => return false,
@@ -115,6 +116,21 @@ impl Queue {
             invariant!("a message and who gets it were chosen")
         };
         Delivering { consumers, messages, counts }
+    }
+
+    /// What filters look at is laid aside.
+    fn begin_aside(&mut self, now: Now) {
+        let (Some(consumers), Some(messages)) = (&self.consumers, &mut self.messages) else {
+            invariant!("a queue that dispatches has messages and consumers")
+        };
+        if messages.ready.aside().is_some() {
+            return;
+        }
+        let Some(selectors) = consumers.selectors() else {
+            invariant!("a queue with filters has selectors")
+        };
+        let after = self.rules.as_ref().and_then(|rules| rules.unmatched_after);
+        messages.ready.begin_aside(selectors.present(), after, now.instant);
     }
 
     /// Whether messages are given to consumers by their filters.

@@ -27,6 +27,31 @@ impl Queue {
         false
     }
 
+    /// Drops messages that match no consumer's filter and have been passed over for too long. Returns whether more are
+    /// left.
+    pub(super) fn drop_unmatched(
+        &mut self,
+        now: Now,
+        budget: &mut usize,
+        sink: &mut impl Sink,
+    ) -> bool {
+        while self.is_unmatched_due(now) {
+            if self.must_wait_with_letter(sink) {
+                return false;
+            }
+            let Some(key) = self.opened().next_unmatched(now, budget, sink) else {
+                return *budget == 0;
+            };
+            let entry = self.opened().take_unmatched(key, sink);
+            self.drop_entry(entry, Reason::Unmatched, sink);
+        }
+        false
+    }
+
+    pub(super) fn is_unmatched_due(&self, now: Now) -> bool {
+        self.messages.as_ref().is_some_and(|messages| messages.is_unmatched_due(now))
+    }
+
     /// Whether a message cannot leave for the dead-letter exchange now.
     pub(super) fn must_wait_with_letter(&mut self, sink: &mut impl Sink) -> bool {
         let must_wait = self.dead_letters() && !sink.may_dead_letter();

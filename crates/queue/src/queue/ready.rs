@@ -10,7 +10,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::time::Duration;
 
+use lepus_base::Instant;
 use lepus_store::{Fetch, LaneSlot};
 
 use super::aside::{Aside, Item, Key, Reread, Step};
@@ -621,11 +623,15 @@ impl Ready {
 
     /// Lays the front aside, which is known and which these selectors want. Where it left, and whether its entry is
     /// still in memory though its message is in the log.
-    pub(super) fn lay_aside(&mut self, selectors: SelectorBits) -> Option<(Left, bool)> {
+    pub(super) fn lay_aside(
+        &mut self,
+        selectors: SelectorBits,
+        now: Instant,
+    ) -> Option<(Left, bool)> {
         let (entry, left) = self.pop_front()?;
         let Some(aside) = &mut self.aside else { invariant!("there is where it is laid") };
         let is_logged = entry.place.position().is_some();
-        let is_forgotten = aside.lay(entry, selectors);
+        let is_forgotten = aside.lay(entry, selectors, now);
         Some((left, is_logged && !is_forgotten))
     }
 
@@ -654,9 +660,18 @@ impl Ready {
         self.aside.as_deref_mut()
     }
 
-    /// From now on messages are laid aside; these selectors are at the front.
-    pub(super) fn begin_aside(&mut self, selectors: SelectorBits) {
-        self.aside.get_or_insert_with(|| Aside::new(selectors));
+    /// From now on messages are laid aside; these selectors are at the front. What nobody wants is dropped `after` a
+    /// time.
+    #[cold]
+    pub(super) fn begin_aside(
+        &mut self,
+        selectors: SelectorBits,
+        after: Option<Duration>,
+        now: Instant,
+    ) {
+        let mut aside = Aside::new(selectors);
+        aside.drop_after(after, now, true);
+        self.aside = Some(aside);
     }
 
     /// Nothing is laid aside any more, if nothing is there. Whether that is so.
@@ -828,7 +843,7 @@ impl Ready {
 mod tests {
     use super::*;
     use crate::entry::Place;
-    use lepus_base::{Instant, Pool, Rng};
+    use lepus_base::{Pool, Rng};
 
     fn entry(pool: &mut Pool, seq: u64, priority: u8) -> Entry {
         Entry {

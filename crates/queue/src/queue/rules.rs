@@ -20,6 +20,8 @@ pub(super) struct Rules {
     pub(super) delivery_limit: Option<u32>,
     pub(super) counts_deliveries: bool,
     pub(super) overflow: Overflow,
+    /// How long messages that match no consumer's filter stay.
+    pub(super) unmatched_after: Option<Duration>,
     /// The highest priority; 0 for a queue without priorities.
     pub(super) priority_max: u8,
     pub(super) dead_letters: bool,
@@ -48,6 +50,7 @@ impl Rules {
             counts_deliveries: settings.kind.counts_deliveries()
                 || settings.delivery_limit.is_some(),
             overflow: settings.overflow,
+            unmatched_after: settings.unmatched_after,
             priority_max: settings.max_priority.unwrap_or(0),
             dead_letters: settings.dead_letter_exchange.is_some(),
             at_least_once: settings.at_least_once,

@@ -13,11 +13,8 @@ use super::selectors::{Number, Selected};
 use crate::entry::{Entry, NO_SLOT, Sent};
 use crate::log::QueueLog;
 
-/// What it counts to look again at a message that was laid aside, beside the one that each step counts: it may have to be
-/// read from disk, and nobody waits for it as for a new one.
-const LOOK_AGAIN: usize = 3;
-/// The same for reading entries again, which are many.
-const REREAD: usize = 63;
+/// What it counts to read entries again, beside the one that each step counts.
+pub(super) const REREAD: usize = 15;
 /// Steps of filters that count as much as a message.
 const STEPS_PER_MESSAGE: u64 = 128;
 
@@ -25,12 +22,8 @@ impl Delivering<'_> {
     /// Lets the selector whose turn it is do one thing.
     #[inline(never)]
     pub(super) fn step(mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
-        let Some(selectors) = self.consumers.selectors() else {
-            invariant!("a queue with filters has selectors")
-        };
-        self.messages.ready.begin_aside(selectors.present());
         match self.messages.ready.next_step(self.consumers.ready_selectors()) {
-            Some((_, Step::Look)) => return self.look_at_front(budget, sink),
+            Some((_, Step::Look)) => return self.look_at_front(now, budget, sink),
             Some((number, Step::CatchUp(from))) => self.catch_up(number, from, budget, sink),
             Some((_, Step::Take(key))) if self.known(key).deadline <= now.instant => {
                 return Stepped::Expired(key);
@@ -60,7 +53,7 @@ impl Delivering<'_> {
     }
 
     /// All selectors at the front look at the message there, which is laid aside for those that match it.
-    fn look_at_front(&mut self, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
+    fn look_at_front(&mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
         let Some(front) = self.messages.ready.front() else {
             invariant!("who looks at the front knows it")
         };
@@ -70,7 +63,7 @@ impl Delivering<'_> {
                 return Stepped::Waits;
             }
             Selected::Matches(bits, _) => {
-                let Some((left, is_kept)) = self.messages.ready.lay_aside(bits) else {
+                let Some((left, is_kept)) = self.messages.ready.lay_aside(bits, now.instant) else {
                     invariant!("the front was looked at")
                 };
                 self.messages.laid(left, is_kept, sink);
@@ -107,7 +100,6 @@ impl Delivering<'_> {
             }
             Some(Item::Known(key)) => key,
         };
-        *budget = budget.saturating_sub(LOOK_AGAIN);
         match self.ask(self.known(key), budget, sink) {
             Selected::Pending => self.let_wait(number),
             Selected::Matches(bits, _) => {
@@ -170,8 +162,12 @@ impl Delivering<'_> {
             Sent::Pending => return self.let_wait(number),
             Sent::Lost => return self.lose(key, sink),
         }
+        let taker = self.consumers.selector_of(slot);
         self.consumers.delivered(slot);
         self.messages.count_handed_out(Handing::Delivered(no_ack), delivery.redelivered);
+        if let Some(aside) = self.messages.ready.aside_mut() {
+            aside.note_given(taker);
+        }
         let entry = self.take(key, sink);
         if no_ack {
             self.messages.release(entry, sink);

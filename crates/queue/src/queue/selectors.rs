@@ -63,6 +63,19 @@ impl fmt::Debug for ConsumerFilter {
     }
 }
 
+/// A selector, and how it gets on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorFigures {
+    /// Its filter; `None` for consumers that want everything.
+    pub filter: Option<Arc<ConsumerFilter>>,
+    /// Consumers that have it.
+    pub consumers: u32,
+    /// Messages that it was asked about.
+    pub evaluations: u64,
+    /// Messages that its consumers got.
+    pub deliveries: u64,
+}
+
 /// A selector by its number, which is below [`SELECTORS_MAX`].
 pub(super) type Number = u8;
 /// Consumers without a filter want everything.
@@ -221,6 +234,15 @@ impl Selectors {
         let added = self.sets[set].1.add(&filter.filter, place as u64);
         let subscription = added.map_err(|full| alloc::format!("x-filter: {full}"))?;
         Ok((set, subscription))
+    }
+
+    /// Those that somebody uses: their numbers, filters, and how many consumers have them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Number, Option<&Arc<ConsumerFilter>>, u32)> {
+        let all = self.all.iter().enumerate();
+        all.filter_map(|(place, selector)| {
+            let selector = selector.as_ref()?;
+            Some((place as Number, selector.filter.as_ref(), selector.consumers))
+        })
     }
 
     /// The filter of a selector, which its consumers share.

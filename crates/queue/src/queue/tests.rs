@@ -3,6 +3,7 @@
 mod model;
 mod selecting;
 mod slices;
+mod unmatched;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -212,7 +213,7 @@ fn seqs(deliveries: &[Delivery]) -> Vec<u64> {
 #[test]
 fn a_message_goes_straight_to_a_consumer_that_is_ready() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     publish(&mut queue, 2, &mut shard);
     assert_eq!(shard.delivered(), [(1, 0), (1, 1)]);
     assert_eq!((queue.ready(), queue.unacked()), (0, 2));
@@ -228,7 +229,7 @@ fn a_message_goes_straight_to_a_consumer_that_is_ready() {
 fn a_delivery_without_acknowledgement_stores_nothing() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     let no_ack = Consumer { no_ack: true, prefetch: 1, ..consumer(1) };
-    queue.subscribe(no_ack).unwrap();
+    queue.subscribe(START, no_ack).unwrap();
     publish(&mut queue, 5, &mut shard);
     assert_eq!(shard.delivered().len(), 5);
     assert!(shard.pool.is_empty());
@@ -245,11 +246,11 @@ fn what_is_handed_out_is_counted_by_its_kind() {
     assert!(matches!(queue.get(START, true, &mut shard), Get::Message(_)));
     settle(&mut queue, taken, Outcome::Requeue, &mut shard);
     // The one that came back, another one that waited, and one that comes.
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     dispatch(&mut queue, START, &mut shard);
     publish(&mut queue, 1, &mut shard);
     let no_ack = Consumer { no_ack: true, priority: 1, ..consumer(2) };
-    queue.subscribe(no_ack).unwrap();
+    queue.subscribe(START, no_ack).unwrap();
     publish(&mut queue, 5, &mut shard);
     for _ in 0..2 {
         assert!(get(&mut queue, START, &mut shard).is_none());
@@ -294,7 +295,7 @@ fn while_the_queue_is_held_nothing_overtakes_what_comes_back() {
     publish(&mut queue, 4, &mut shard);
     let taken: Vec<Delivery> =
         (0..3).map(|_| get(&mut queue, START, &mut shard).unwrap()).collect();
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     queue.hold();
     for &delivery in taken.iter().rev() {
         settle(&mut queue, delivery, Outcome::Requeue, &mut shard);
@@ -312,7 +313,7 @@ fn while_the_queue_is_held_nothing_overtakes_what_comes_back() {
 #[test]
 fn a_held_queue_keeps_new_messages_also_when_it_was_empty() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     queue.hold();
     queue.hold();
     publish(&mut queue, 1, &mut shard);
@@ -341,7 +342,7 @@ fn a_stale_settle_does_not_touch_the_next_message_in_its_slot() {
 fn consumers_take_turns() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     for name in 1..=3 {
-        queue.subscribe(with_prefetch(name, 2)).unwrap();
+        queue.subscribe(START, with_prefetch(name, 2)).unwrap();
     }
     publish(&mut queue, 8, &mut shard);
     let order: Vec<u32> = shard.delivered().iter().map(|pair| pair.0).collect();
@@ -357,7 +358,7 @@ fn consumers_take_turns() {
 #[test]
 fn a_nack_gives_credit_back() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(with_prefetch(1, 1)).unwrap();
+    queue.subscribe(START, with_prefetch(1, 1)).unwrap();
     publish(&mut queue, 2, &mut shard);
     let (_, slot, seq) = shard.out.remove(0);
     assert!(queue.settle(START, slot, seq, Outcome::Requeue, &mut shard));
@@ -371,9 +372,9 @@ fn a_nack_gives_credit_back() {
 #[test]
 fn a_higher_priority_consumer_is_served_while_it_has_credit() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     let high = Consumer { priority: 10, ..with_prefetch(2, 2) };
-    queue.subscribe(high).unwrap();
+    queue.subscribe(START, high).unwrap();
     publish(&mut queue, 4, &mut shard);
     assert_eq!(shard.delivered(), [(2, 0), (2, 1), (1, 2), (1, 3)]);
 }
@@ -381,8 +382,8 @@ fn a_higher_priority_consumer_is_served_while_it_has_credit() {
 #[test]
 fn a_consumer_that_cannot_take_is_parked_until_resumed() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    let first = queue.subscribe(consumer(1)).unwrap();
-    queue.subscribe(consumer(2)).unwrap();
+    let first = queue.subscribe(START, consumer(1)).unwrap();
+    queue.subscribe(START, consumer(2)).unwrap();
     shard.blocked.insert(1);
     publish(&mut queue, 50, &mut shard);
     assert!(shard.delivered().iter().all(|pair| pair.0 == 2));
@@ -400,14 +401,14 @@ fn a_consumer_that_cannot_take_is_parked_until_resumed() {
 #[test]
 fn a_cancelled_consumer_keeps_what_it_has() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    let handle = queue.subscribe(consumer(1)).unwrap();
+    let handle = queue.subscribe(START, consumer(1)).unwrap();
     publish(&mut queue, 1, &mut shard);
     let gone = queue.cancel(START, handle).unwrap();
     assert_eq!(gone.in_flight, 1);
     assert!(queue.cancel(START, handle).is_none());
     assert_eq!((queue.ready(), queue.unacked()), (0, 1));
     // A new consumer in the same place is not credited with the old one's deliveries.
-    let next = queue.subscribe(with_prefetch(2, 1)).unwrap();
+    let next = queue.subscribe(START, with_prefetch(2, 1)).unwrap();
     assert_eq!(next.slot, handle.slot);
     publish(&mut queue, 2, &mut shard);
     assert_eq!(shard.delivered(), [(1, 0), (2, 1)]);
@@ -420,13 +421,13 @@ fn a_cancelled_consumer_keeps_what_it_has() {
 fn an_exclusive_consumer_is_alone() {
     let exclusive = |name| Consumer { exclusive: true, ..consumer(name) };
     let mut queue = plain();
-    let handle = queue.subscribe(exclusive(1)).unwrap();
+    let handle = queue.subscribe(START, exclusive(1)).unwrap();
     let refused = Err(SubscribeError::InExclusiveUse);
-    assert_eq!(queue.subscribe(consumer(2)), refused);
-    assert_eq!(queue.subscribe(exclusive(2)), refused);
+    assert_eq!(queue.subscribe(START, consumer(2)), refused);
+    assert_eq!(queue.subscribe(START, exclusive(2)), refused);
     queue.cancel(START, handle).unwrap();
-    queue.subscribe(consumer(2)).unwrap();
-    assert_eq!(queue.subscribe(exclusive(3)), refused);
+    queue.subscribe(START, consumer(2)).unwrap();
+    assert_eq!(queue.subscribe(START, exclusive(3)), refused);
     assert_eq!(queue.consumer_count(), 1);
 }
 
@@ -434,10 +435,10 @@ fn an_exclusive_consumer_is_alone() {
 fn with_a_single_active_consumer_the_next_one_takes_over() {
     let settings = QueueSettings { single_active_consumer: true, ..QueueSettings::default() };
     let (mut queue, mut shard) = (queue(&settings), Shard::default());
-    let first = queue.subscribe(with_prefetch(1, 1)).unwrap();
-    let waiting = queue.subscribe(consumer(2)).unwrap();
+    let first = queue.subscribe(START, with_prefetch(1, 1)).unwrap();
+    let waiting = queue.subscribe(START, consumer(2)).unwrap();
     let high = Consumer { priority: 5, ..consumer(3) };
-    let high = queue.subscribe(high).unwrap();
+    let high = queue.subscribe(START, high).unwrap();
     publish(&mut queue, 2, &mut shard);
     assert_eq!(shard.delivered(), [(1, 0)]);
     queue.cancel(START, first).unwrap();
@@ -452,7 +453,7 @@ fn with_a_single_active_consumer_the_next_one_takes_over() {
     queue.cancel(START, waiting).unwrap();
     assert!(queue.is_unused());
     let exclusive = Consumer { exclusive: true, ..consumer(4) };
-    assert!(queue.subscribe(exclusive).is_err());
+    assert!(queue.subscribe(START, exclusive).is_err());
     assert!(queue.is_unused());
 }
 
@@ -496,7 +497,7 @@ fn a_ttl_of_zero_lets_through_only_what_is_delivered_at_once() {
     let (mut queue, mut shard) = (queue(&settings), Shard::default());
     publish(&mut queue, 1, &mut shard);
     assert_eq!(shard.dead(), [(0, Reason::Expired)]);
-    queue.subscribe(with_prefetch(1, 1)).unwrap();
+    queue.subscribe(START, with_prefetch(1, 1)).unwrap();
     publish(&mut queue, 2, &mut shard);
     let expected = [Event::Delivered(1, 1, false, 0), Event::Dead(2, Reason::Expired)];
     assert_eq!(shard.log, expected);
@@ -540,7 +541,7 @@ fn bytes_are_limited_too_and_zero_is_a_limit() {
     queue.reconfigure(START, &QueueSettings { max_length: Some(0), ..QueueSettings::default() });
     publish(&mut queue, 1, &mut shard);
     assert!(queue.is_empty());
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     publish(&mut queue, 1, &mut shard);
     assert_eq!(shard.delivered(), [(1, 5)]);
 }
@@ -587,7 +588,7 @@ fn what_is_about_to_be_delivered_takes_no_room() {
     let settings = QueueSettings { max_length: Some(1), ..QueueSettings::default() };
     let (mut queue, mut shard) = (queue(&settings), Shard::default());
     publish(&mut queue, 1, &mut shard);
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     publish(&mut queue, 1, &mut shard);
     assert_eq!(shard.delivered(), [(1, 0), (1, 1)]);
 }
@@ -688,7 +689,7 @@ fn an_unused_queue_expires_and_use_renews_its_lease() {
     assert_eq!(queue.next_timeout(), at(150).instant);
     get(&mut queue, at(80), &mut shard).unwrap();
     assert!(!queue.is_lease_over(at(179)));
-    let handle = queue.subscribe(consumer(1)).unwrap();
+    let handle = queue.subscribe(START, consumer(1)).unwrap();
     assert!(!queue.is_lease_over(at(5000)));
     assert_eq!(queue.next_timeout(), Instant::NEVER);
     queue.cancel(at(5000), handle).unwrap();
@@ -700,8 +701,8 @@ fn an_unused_queue_expires_and_use_renews_its_lease() {
 fn an_auto_delete_queue_is_due_only_after_it_had_a_consumer() {
     let mut queue = Queue::new(START, &QueueSettings::default(), true, false);
     assert!(!queue.auto_delete_due());
-    let first = queue.subscribe(consumer(1)).unwrap();
-    let second = queue.subscribe(consumer(2)).unwrap();
+    let first = queue.subscribe(START, consumer(1)).unwrap();
+    let second = queue.subscribe(START, consumer(2)).unwrap();
     queue.cancel(START, first).unwrap();
     assert!(!queue.auto_delete_due());
     queue.cancel(START, second).unwrap();
@@ -723,7 +724,7 @@ fn a_get_without_acknowledgement_hands_the_entry_over() {
 #[test]
 fn a_deleted_queue_names_its_consumers_and_releases_everything() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(with_prefetch(1, 7)).unwrap();
+    queue.subscribe(START, with_prefetch(1, 7)).unwrap();
     publish(&mut queue, 20, &mut shard);
     let mut deleted = queue.delete();
     assert_eq!(deleted.ready, 13);
@@ -740,7 +741,7 @@ fn an_idle_queue_is_small_also_after_a_backlog() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     assert!(queue.memory_bytes() <= 48);
     publish(&mut queue, 50_000, &mut shard);
-    let handle = queue.subscribe(consumer(1)).unwrap();
+    let handle = queue.subscribe(START, consumer(1)).unwrap();
     dispatch(&mut queue, START, &mut shard);
     for (_, slot, seq) in core::mem::take(&mut shard.out) {
         assert!(queue.settle(START, slot, seq, Outcome::Ack, &mut shard));
@@ -756,7 +757,7 @@ fn an_idle_queue_is_small_also_after_a_backlog() {
 fn an_idle_queue_gives_back_what_the_last_delivery_held() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     publish(&mut queue, 50_000, &mut shard);
-    queue.subscribe(consumer(1)).unwrap();
+    queue.subscribe(START, consumer(1)).unwrap();
     dispatch(&mut queue, START, &mut shard);
     let mut out = core::mem::take(&mut shard.out);
     let last = out.pop().unwrap();
@@ -774,7 +775,7 @@ fn an_idle_queue_gives_back_what_the_last_delivery_held() {
 #[test]
 fn find_knows_a_consumer_by_its_key() {
     let mut queue = plain();
-    let handle = queue.subscribe(consumer(1)).unwrap();
+    let handle = queue.subscribe(START, consumer(1)).unwrap();
     assert_eq!(queue.find(&consumer(1).key), Some(handle));
     assert_eq!(queue.find(&consumer(2).key), None);
     assert_eq!(&*queue.consumer(handle).unwrap().tag, "tag");

@@ -30,6 +30,8 @@ pub struct PolicySettings {
     pub delivery_limit: Option<u32>,
     /// `consumer-timeout`.
     pub consumer_timeout: Option<Duration>,
+    /// `unmatched-after`: how long a message stays that matches no consumer's filter.
+    pub unmatched_after: Option<Duration>,
 }
 
 impl PolicySettings {
@@ -56,6 +58,7 @@ impl PolicySettings {
                         limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
                 }
                 "consumer-timeout" => found.consumer_timeout = millis(value),
+                "unmatched-after" => found.unmatched_after = millis(value),
                 _ => {}
             }
         }
@@ -101,6 +104,7 @@ impl QueueSettings {
             ),
             delivery_limit: lower(self.delivery_limit, policy.delivery_limit),
             consumer_timeout: shorter(self.consumer_timeout, policy.consumer_timeout),
+            unmatched_after: lower(self.unmatched_after, policy.unmatched_after),
             max_priority: self.max_priority,
             single_active_consumer: self.single_active_consumer,
             kind: self.kind,

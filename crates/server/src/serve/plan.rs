@@ -175,6 +175,8 @@ impl Plan {
             server: server_options(config),
             limits: Limits {
                 consumers_per_channel_max: narrow(config.consumers_per_channel_max),
+                connection_filters_max: usize::try_from(config.connection_filters_max)
+                    .unwrap_or(usize::MAX),
                 unacked_per_channel_max: narrow(config.unacked_per_channel_max),
                 consumer_timeout: config.consumer_timeout,
                 copy_keys_max: usize::try_from(config.copy_keys_max).unwrap_or(usize::MAX),

@@ -9,7 +9,7 @@ use super::consumers;
 use crate::definitions::table_value;
 use lepus_base::{QueueId, ShardId};
 use lepus_broker::directory::{Directory, QueueInfo, Request};
-use lepus_broker::query::{PLACES_MAX, QueueFigures};
+use lepus_broker::query::{PLACES_MAX, QueueFigures, SelectorRow};
 use lepus_broker::{Answer, Query};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -247,7 +247,27 @@ pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
         row["single_active_consumer_tag"] = tag;
     }
     row["consumer_details"] = Value::Array(consumers);
+    if let Answer::Selectors(selectors) = context.ask(home, Query::Selectors(id))?
+        && !selectors.is_empty()
+    {
+        row["selectors"] = selectors.iter().map(selector).collect();
+    }
     Ok(context.object(row))
+}
+
+/// A distinct filter of a queue's consumers; `null` is that of those who want everything.
+fn selector(row: &SelectorRow) -> Value {
+    let deliveries = Some(row.deliveries).filter(|count| *count > 0);
+    let per_delivery = deliveries.map(|count| row.evaluations as f64 / count as f64);
+    json!({
+        "filter": row.filter,
+        "consumers": row.consumers,
+        "evaluations": row.evaluations,
+        "deliveries": row.deliveries,
+        "evaluations_per_delivery": per_delivery,
+        "messages_behind": row.behind,
+        "messages_waiting": row.waiting,
+    })
 }
 
 /// `PUT /queues/{v}/{q}`

@@ -109,6 +109,34 @@ impl Part {
         }
     }
 
+    fn last(&self) -> Option<u16> {
+        match self {
+            Part::Listed(list) => list.last().copied(),
+            Part::Bits(words, _) => {
+                let word = words.iter().rposition(|bits| *bits != 0)?;
+                Some((word * 64) as u16 + 63 - words[word].leading_zeros() as u16)
+            }
+            Part::Whole => Some(PART as u16 - 1),
+        }
+    }
+
+    /// Members at or behind a place.
+    fn count_from(&self, place: u16) -> u64 {
+        match self {
+            Part::Listed(list) => {
+                (list.len() - list.partition_point(|member| *member < place)) as u64
+            }
+            Part::Bits(words, _) => {
+                let first = usize::from(place / 64);
+                let masked = words[first] & (u64::MAX << (place % 64));
+                let rest = words[first + 1..].iter().copied();
+                let counts = core::iter::once(masked).chain(rest).map(u64::count_ones);
+                counts.map(u64::from).sum()
+            }
+            Part::Whole => PART - u64::from(place),
+        }
+    }
+
     fn memory_bytes(&self) -> usize {
         match self {
             Part::Listed(list) => list.capacity() * size_of::<u16>(),
@@ -185,6 +213,19 @@ impl SeqSet {
         part.next(0).map(|place| number * PART + u64::from(place))
     }
 
+    /// The last member.
+    pub(super) fn last(&self) -> Option<u64> {
+        let (number, part) = self.parts.last_key_value()?;
+        part.last().map(|place| number * PART + u64::from(place))
+    }
+
+    /// Members at or above a number. Takes time in proportion to a 4,096th of them.
+    pub(super) fn count_from(&self, seq: u64) -> u64 {
+        let first = seq / PART;
+        let within = self.parts.get(&first).map_or(0, |part| part.count_from((seq % PART) as u16));
+        within + self.parts.range(first + 1..).map(|(_, part)| part.len()).sum::<u64>()
+    }
+
     /// Takes out what lies in `first..end`; how many they were.
     pub(super) fn remove_range(&mut self, first: u64, end: u64) -> u64 {
         let mut count = 0;
@@ -224,6 +265,10 @@ mod tests {
                 let from = rng.below(range + 10);
                 assert_eq!(set.next(from), model.range(from..).next().copied());
                 assert_eq!(set.len(), model.len() as u64);
+                assert_eq!(set.last(), model.last().copied());
+                if rng.chance(1, 50) {
+                    assert_eq!(set.count_from(from), model.range(from..).count() as u64);
+                }
             }
             let end = range / 2;
             let removed = model.range(..end).count() as u64;

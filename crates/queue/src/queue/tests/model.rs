@@ -288,7 +288,7 @@ impl Pair {
             priority: rng.below(3) as i32 - 1,
             ..with_prefetch(name, rng.below(4) as u32)
         };
-        let handle = self.queue.subscribe(consumer.clone()).unwrap();
+        let handle = self.queue.subscribe(START, consumer.clone()).unwrap();
         self.handles.push((name, handle));
         self.model.consumers.push(consumer);
         if self.model.settings.single_active_consumer && self.model.active.is_none() {

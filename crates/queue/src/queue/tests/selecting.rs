@@ -8,13 +8,13 @@ use lepus_filter::{BodyFormat, Filter, Limits};
 use super::*;
 
 /// The filters of these tests look at the size of a message.
-fn filter(text: &str) -> Option<Arc<ConsumerFilter>> {
+pub(super) fn filter(text: &str) -> Option<Arc<ConsumerFilter>> {
     let filter = Filter::parse(text, &Limits::default()).expect("it is a filter");
     let format = BodyFormat::None;
     Some(Arc::new(ConsumerFilter { filter, format, hash: HashState::default() }))
 }
 
-fn with_filter(name: u32, text: &str) -> Consumer {
+pub(super) fn with_filter(name: u32, text: &str) -> Consumer {
     Consumer { filter: filter(text), ..consumer(name) }
 }
 
@@ -26,8 +26,8 @@ fn send(queue: &mut Queue, bytes: usize, shard: &mut Shard) {
 #[test]
 fn a_message_goes_to_a_consumer_whose_filter_it_matches_and_stays_where_there_is_none() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(with_filter(1, "m.size = 1")).unwrap();
-    queue.subscribe(with_filter(2, "m.size = 2")).unwrap();
+    queue.subscribe(START, with_filter(1, "m.size = 1")).unwrap();
+    queue.subscribe(START, with_filter(2, "m.size = 2")).unwrap();
     for bytes in [3, 2, 1, 3, 1, 2] {
         send(&mut queue, bytes, &mut shard);
     }
@@ -38,7 +38,7 @@ fn a_message_goes_to_a_consumer_whose_filter_it_matches_and_stays_where_there_is
     assert_eq!((queue.ready(), queue.unacked(), queue.passed_over()), (2, 4, 2));
     // Whoever wants everything, or something else, finds what others passed, and basic.get as well.
     assert_eq!(get(&mut queue, START, &mut shard).unwrap().seq, 0);
-    let three = queue.subscribe(with_filter(3, "m.size = 3")).unwrap();
+    let three = queue.subscribe(START, with_filter(3, "m.size = 3")).unwrap();
     dispatch(&mut queue, START, &mut shard);
     assert_eq!(shard.delivered(), [(3, 3)]);
     assert_eq!((queue.ready(), queue.passed_over()), (0, 0));
@@ -48,8 +48,8 @@ fn a_message_goes_to_a_consumer_whose_filter_it_matches_and_stays_where_there_is
 #[test]
 fn without_filters_a_queue_delivers_at_once_again() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    let filtered = queue.subscribe(with_filter(1, "m.size = 2")).unwrap();
-    let plain = queue.subscribe(consumer(2)).unwrap();
+    let filtered = queue.subscribe(START, with_filter(1, "m.size = 2")).unwrap();
+    let plain = queue.subscribe(START, consumer(2)).unwrap();
     send(&mut queue, 1, &mut shard);
     assert!(shard.delivered().is_empty(), "filters are asked by a dispatch");
     dispatch(&mut queue, START, &mut shard);
@@ -59,7 +59,7 @@ fn without_filters_a_queue_delivers_at_once_again() {
     dispatch(&mut queue, START, &mut shard);
     assert!(queue.cancel(START, filtered).is_some());
     assert_eq!((queue.passed_over(), queue.consumer_count()), (1, 0));
-    queue.subscribe(consumer(3)).unwrap();
+    queue.subscribe(START, consumer(3)).unwrap();
     dispatch(&mut queue, START, &mut shard);
     assert_eq!(shard.delivered(), [(3, 1)]);
     send(&mut queue, 1, &mut shard);
@@ -69,8 +69,8 @@ fn without_filters_a_queue_delivers_at_once_again() {
 #[test]
 fn what_comes_back_is_offered_again_at_its_place() {
     let (mut queue, mut shard) = (plain(), Shard::default());
-    queue.subscribe(Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
-    queue.subscribe(Consumer { prefetch: 1, ..with_filter(2, "m.size >= 1") }).unwrap();
+    queue.subscribe(START, Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
+    queue.subscribe(START, Consumer { prefetch: 1, ..with_filter(2, "m.size >= 1") }).unwrap();
     for bytes in [1, 1, 2, 1] {
         send(&mut queue, bytes, &mut shard);
     }
@@ -87,12 +87,12 @@ fn what_comes_back_is_offered_again_at_its_place() {
 fn one_filter_too_many_is_refused_and_nothing_is_changed() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     for number in 0..63 {
-        queue.subscribe(with_filter(number, &alloc::format!("m.size = {number}"))).unwrap();
+        queue.subscribe(START, with_filter(number, &alloc::format!("m.size = {number}"))).unwrap();
     }
-    let refused = queue.subscribe(with_filter(64, "m.size = 64"));
+    let refused = queue.subscribe(START, with_filter(64, "m.size = 64"));
     assert!(matches!(refused, Err(SubscribeError::Filter(_))), "{refused:?}");
-    queue.subscribe(with_filter(65, "m.size = 62")).unwrap();
-    queue.subscribe(consumer(66)).unwrap();
+    queue.subscribe(START, with_filter(65, "m.size = 62")).unwrap();
+    queue.subscribe(START, consumer(66)).unwrap();
     assert_eq!(queue.consumer_count(), 65);
     send(&mut queue, 64, &mut shard);
     dispatch(&mut queue, START, &mut shard);
@@ -103,8 +103,8 @@ fn one_filter_too_many_is_refused_and_nothing_is_changed() {
 fn no_selector_waits_for_another_and_what_each_remembers_is_bounded() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     // The first one has no credit any more; the second one goes on through many more than it remembers.
-    queue.subscribe(Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
-    queue.subscribe(with_filter(2, "m.size = 2")).unwrap();
+    queue.subscribe(START, Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
+    queue.subscribe(START, with_filter(2, "m.size = 2")).unwrap();
     let count = 40_000;
     for _ in 0..count {
         send(&mut queue, 1, &mut shard);
@@ -123,10 +123,10 @@ fn no_selector_waits_for_another_and_what_each_remembers_is_bounded() {
     assert_eq!(queue.ready(), 0);
 }
 
-const FILTERS: [&str; 6] =
+pub(super) const FILTERS: [&str; 6] =
     ["m.size = 1", "m.size > 1", "m.size IN (0, 3)", "TRUE", "m.size < 3", "m.size = 9"];
 
-fn matches(filter: Option<usize>, bytes: u64) -> bool {
+pub(super) fn matches(filter: Option<usize>, bytes: u64) -> bool {
     match filter {
         None | Some(3) => true,
         Some(0) => bytes == 1,
@@ -195,7 +195,7 @@ impl Promise {
             no_ack: rng.chance(1, 5),
             ..with_prefetch(name, rng.below(4) as u32)
         };
-        let handle = self.queue.subscribe(own.clone()).unwrap();
+        let handle = self.queue.subscribe(START, own.clone()).unwrap();
         self.customers.push(Customer {
             name,
             filter: place,
@@ -348,7 +348,8 @@ impl Promise {
         assert!(!self.queue.has_work(START));
         let able = self.customers.iter().filter(|one| one.has_credit());
         let able = able.filter(|one| !self.shard.blocked.contains(&one.name));
-        self.caught_up.extend(able.map(|one| one.filter));
+        // Who can take nothing may come to want more than it remembers.
+        self.caught_up = able.map(|one| one.filter).collect();
         for customer in &self.customers {
             assert!(
                 !customer.has_credit()

@@ -38,7 +38,7 @@ fn every_message_leaves_exactly_once_however_late_the_work_is() {
         let mut handles = Vec::new();
         for name in 1..4 {
             let consumer = with_prefetch(name, rng.below(4) as u32);
-            handles.push(queue.subscribe(consumer).unwrap());
+            handles.push(queue.subscribe(START, consumer).unwrap());
         }
         for _ in 0..300 {
             let message = Message { priority: rng.below(4) as u8, ..MESSAGE };
