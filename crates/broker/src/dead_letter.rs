@@ -18,7 +18,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-pub(crate) use cycles::end_cycles;
+pub(crate) use cycles::{Deaths, end_cycles};
 use destination::Destination;
 pub(crate) use destination::DestinationRef;
 use held::Progress;

@@ -344,6 +344,12 @@ impl<'a> Cycles<'a> {
         cycles
     }
 
+    /// Those of a message that has died once, in this queue, without a client having rejected it.
+    #[must_use]
+    pub fn first(queue: &'a str) -> Cycles<'a> {
+        Cycles { queues: BTreeSet::from([queue]), is_too_long: false }
+    }
+
     /// Whether it may not go to this queue.
     #[must_use]
     pub fn end_in(&self, queue: &str) -> bool {

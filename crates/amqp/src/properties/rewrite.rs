@@ -43,6 +43,19 @@ enum Written {
 }
 
 impl Edit<'_> {
+    /// The flags of the properties that it concerns.
+    fn places(&self) -> u16 {
+        fn flag<T>(change: &Change<T>, place: u32) -> u16 {
+            if matches!(change, Change::Keep) { 0 } else { 0x8000 >> place }
+        }
+        flag(&self.headers, 2)
+            | flag(&self.delivery_mode, 3)
+            | flag(&self.priority, 4)
+            | flag(&self.reply_to, 6)
+            | flag(&self.expiration, 7)
+            | flag(&self.timestamp, 9)
+    }
+
     fn write(&self, place: u32, out: &mut Vec<u8>) -> Written {
         fn apply<T>(change: &Change<T>, write: impl FnOnce(&T)) -> Written {
             match change {
@@ -74,7 +87,11 @@ impl PropertiesRef<'_> {
     /// # Errors
     /// When the bytes are not well-formed properties.
     pub fn rewrite(self, edit: &Edit<'_>) -> Result<Vec<u8>, Malformed> {
-        let mut out = Vec::with_capacity(self.0.len() + 64);
+        let headers = match edit.headers {
+            Change::Set(headers) => headers.bytes().len(),
+            _ => 0,
+        };
+        let mut out = Vec::with_capacity(self.0.len() + headers + 64);
         self.rewrite_into(edit, &mut out)?;
         Ok(out)
     }
@@ -89,8 +106,12 @@ impl PropertiesRef<'_> {
         let start = out.len();
         out.extend_from_slice(&[0, 0]);
         let mut written = 0u16;
-        for place in 0..COUNT {
+        let known = u16::MAX << (16 - COUNT);
+        let mut places = (flags | edit.places()) & known;
+        while places != 0 {
+            let place = places.leading_zeros();
             let bit = 0x8000 >> place;
+            places &= !bit;
             let before = reader.rest();
             if flags & bit != 0 {
                 take_field(place, &mut reader)?;

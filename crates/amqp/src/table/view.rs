@@ -71,7 +71,15 @@ impl<'a> TableRef<'a> {
     /// The first field of that name.
     #[must_use]
     pub fn get(self, name: &str) -> Option<ValueRef<'a>> {
-        self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+        let mut reader = Reader::new(self.0);
+        loop {
+            // Names are compared as bytes: what they are was checked, or does not matter.
+            let key = reader.short().ok()?;
+            let value = ValueRef::read(&mut reader).ok()?;
+            if key == name.as_bytes() {
+                return Some(value);
+            }
+        }
     }
 
     /// A copy of the bytes.

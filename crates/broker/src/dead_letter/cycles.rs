@@ -10,20 +10,32 @@ use crate::outbox::{Outbox, Severity};
 use crate::properties::{Cycles, DEATHS_MAX};
 use crate::queue::Reason;
 
+/// How often a message has died.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deaths<'a> {
+    /// Once.
+    First,
+    /// Before, as these properties tell.
+    Several(&'a [u8]),
+}
+
 /// Takes those queues off the `targets` of a letter of `queue` in which it would close a circle. The log hears of it
 /// when the letter is tried first.
 pub(crate) fn end_cycles(
     directory: &Directory,
     letter: &DeadLetter,
     queue: &str,
-    properties: &[u8],
+    deaths: Deaths<'_>,
     targets: &mut Vec<Target>,
     out: &mut Outbox,
 ) {
     if letter.reason == Reason::Rejected || targets.is_empty() {
         return;
     }
-    let cycles = Cycles::of(properties);
+    let cycles = match deaths {
+        Deaths::First => Cycles::first(queue),
+        Deaths::Several(properties) => Cycles::of(properties),
+    };
     let is_first_try = letter.progress.is_none();
     if cycles.is_too_long && is_first_try {
         let text = format!(

@@ -11,7 +11,7 @@ use lepus_store::LaneSlot;
 
 use crate::channel::Target;
 use crate::dead_letter::{
-    DeadLetter, DestinationRef, Sender, Source, end_cycles, loose_letters_of, sender_of,
+    DeadLetter, Deaths, DestinationRef, Sender, Source, end_cycles, loose_letters_of, sender_of,
 };
 use crate::directory::Message;
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
@@ -20,7 +20,7 @@ use crate::journal::{Found, LETTERS, Log, Need, Occupied, Room};
 use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::properties::{Death, further_keys, with_death};
+use crate::properties::{Death, further_keys, has_genuine_deaths, with_death};
 use crate::publish::resolve;
 use crate::queue::{NoSink, command};
 use crate::routing_keys::RoutingKeys;
@@ -443,7 +443,11 @@ impl HomeSide<'_> {
         if is_asked {
             let mut routes = core::mem::take(&mut self.shard.routes);
             routes.clear();
-            let copies = further_keys(&properties);
+            // Another key is the only one.
+            let copies = match own_key {
+                Some(_) => Vec::new(),
+                None => further_keys(view.properties),
+            };
             let message = Message {
                 exchange: &exchange,
                 keys: RoutingKeys { first: key, further: &copies },
@@ -457,7 +461,11 @@ impl HomeSide<'_> {
             is_too_far = routes.are_too_far();
             self.shard.routes = routes;
         }
-        end_cycles(self.directory, letter, death.queue, &properties, &mut targets, out);
+        let deaths = match has_genuine_deaths(view.properties) {
+            true => Deaths::Several(&properties),
+            false => Deaths::First,
+        };
+        end_cycles(self.directory, letter, death.queue, deaths, &mut targets, out);
         let view = MessageView {
             exchange: exchange.as_bytes(),
             routing_key: key.as_bytes(),

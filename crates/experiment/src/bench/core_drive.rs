@@ -30,6 +30,10 @@ enum Shape {
     Headers,
     /// They have priorities, and their queue heeds them.
     PriorityQueue,
+    /// They go to a queue where they expire at once, and are dead-lettered to the consumer's.
+    Expiry,
+    /// None: for each a connection comes, opens a channel, and closes.
+    Connections,
 }
 
 /// Queues of [`Shape::Turns`].
@@ -77,7 +81,7 @@ const E1: Drive =
     Drive { has_ceiling: false, body_bytes: 11, batch: 94, channels: 94, connections: 2, ..PAIR };
 
 /// All loads.
-pub const DRIVES: [Drive; 11] = [
+pub const DRIVES: [Drive; 13] = [
     Drive { name: "stream-16", ..PAIR },
     Drive { name: "e4-single", ..E4 },
     Drive { name: "stream-16-two", shards: 2, ..PAIR },
@@ -86,6 +90,8 @@ pub const DRIVES: [Drive; 11] = [
     Drive { name: "priorities", shape: Shape::Priorities, ..PAIR },
     Drive { name: "headers", shape: Shape::Headers, ..PAIR },
     Drive { name: "priority-queue", shape: Shape::PriorityQueue, ..PAIR },
+    Drive { name: "expiry", shape: Shape::Expiry, ..PAIR },
+    Drive { name: "connections", shape: Shape::Connections, batch: 10, ..PAIR },
     Drive { name: "e1-local", ..E1 },
     Drive { name: "e1-all", batch: 500, channels: 500, connections: 9, ..E1 },
     Drive { name: "e1-crossed", shards: 2, crossed: true, ..E1 },
@@ -145,6 +151,13 @@ pub fn run(drive: Drive, messages: u64) -> Result<Driven, String> {
     let mut acks = Acks::new(drive.batch);
     bench.carried = Driven::default();
     let (mut sent, mut each) = (0, 0);
+    while sent < messages && drive.shape == Shape::Connections {
+        bench.open_and_close(drive.batch);
+        sent += drive.batch as u64;
+    }
+    if drive.shape == Shape::Connections {
+        return bench.count_connections(sent);
+    }
     while sent < messages {
         for shard in 0..bench.cores.len() {
             for publisher in 0..bench.cores[shard].publishers.len() {
@@ -174,6 +187,14 @@ pub fn run(drive: Drive, messages: u64) -> Result<Driven, String> {
 fn receive(broker: &mut Broker, out: &mut Outbox, now: Now, slot: ConnectionSlot, bytes: &[u8]) {
     let consumed = broker.received(now, slot, bytes, out);
     assert_eq!(consumed, bytes.len(), "the broker takes all it is offered");
+}
+
+/// The sockets take everything.
+fn write(broker: &mut Broker, out: &mut Outbox, now: Now) {
+    while let Some(slot) = out.dirty.pop() {
+        let bytes = broker.connections.writable_bytes(&mut broker.shard, slot).len();
+        broker.sent(now, slot, bytes, out);
+    }
 }
 
 impl Bench {
@@ -237,6 +258,32 @@ impl Bench {
         self.say(shard, slot, &words::opening());
         self.say(shard, slot, words);
         slot
+    }
+
+    /// Connections come together, each with a channel, and go.
+    fn open_and_close(&mut self, count: usize) {
+        let slots: Vec<ConnectionSlot> =
+            (0..count).map(|_| self.connect(0, &words::opens(1))).collect();
+        for slot in slots {
+            let core = &mut self.cores[0];
+            receive(&mut core.broker, &mut core.out, self.now, slot, &words::close());
+            core.broker.flush(self.now, &mut core.out);
+            write(&mut core.broker, &mut core.out, self.now);
+            // The client has its answer, and ends the socket.
+            core.broker.closed(self.now, slot, &mut core.out);
+            self.end_cycles();
+        }
+    }
+
+    /// What was driven, if all these connections were opened and closed.
+    fn count_connections(self, count: u64) -> Result<Driven, String> {
+        let counters = &self.cores[0].broker.shard.counters;
+        let (opened, closed) = (counters.connections_opened, counters.connections_closed);
+        // A pair stays.
+        match opened == count + 2 && closed == count {
+            true => Ok(Driven { messages: count, ..self.carried }),
+            false => Err(format!("of {count} connections {opened} opened and {closed} closed")),
+        }
     }
 
     fn say(&mut self, shard: usize, slot: ConnectionSlot, words: &[u8]) {
@@ -324,10 +371,7 @@ impl Core {
         loop {
             broker.work(now, out);
             broker.flush(now, out);
-            while let Some(slot) = out.dirty.pop() {
-                let bytes = broker.connections.writable_bytes(&mut broker.shard, slot).len();
-                broker.sent(now, slot, bytes, out);
-            }
+            write(broker, out, now);
             assert!(out.close.is_empty() && out.hand_over.is_empty(), "connections stay");
             // A channel that waits for another shard pauses its reading.
             out.pause.clear();

@@ -31,7 +31,16 @@ pub(super) fn opening() -> Vec<u8> {
     out
 }
 
-fn opens(channel: u16) -> Vec<u8> {
+/// What a client says at its end.
+pub(super) fn close() -> Vec<u8> {
+    let mut out = Vec::new();
+    let close =
+        connection::Close { reply_code: 200, reply_text: "Goodbye", class_id: 0, method_id: 0 };
+    Method::from(close).encode_frame(0, &mut out);
+    out
+}
+
+pub(super) fn opens(channel: u16) -> Vec<u8> {
     let mut out = Vec::new();
     Method::from(channel::Open {}).encode_frame(channel, &mut out);
     out
@@ -69,7 +78,22 @@ pub(super) fn consumes(drive: Drive, queue: &str) -> Vec<u8> {
             Method::encode_frame(&method, 1, &mut out);
         }
     }
+    if drive.shape == Shape::Expiry {
+        let arguments = Table::new()
+            .with("x-message-ttl", 0)
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", queue)
+            .to_bytes();
+        let (queue, arguments) = (source(queue), arguments.as_ref());
+        let declare = queue::Declare { queue: &queue, arguments, ..queue::Declare::default() };
+        Method::from(declare).encode_frame(1, &mut out);
+    }
     out
+}
+
+/// The queue in which messages of a pair expire.
+fn source(queue: &str) -> String {
+    format!("{queue}-source")
 }
 
 /// The queues of a pair.
@@ -91,7 +115,10 @@ pub(super) fn publishes_on(drive: Drive) -> Vec<u8> {
 
 /// Publishes of a pair that come together.
 pub(super) fn publishes(drive: Drive, queue: &str) -> Vec<u8> {
-    let queues = queues(drive, queue);
+    let queues = match drive.shape {
+        Shape::Expiry => vec![source(queue)],
+        _ => queues(drive, queue),
+    };
     let mut out = Vec::new();
     for number in 0..drive.batch {
         publish(&mut out, 1, "", &queues[number % queues.len()], number, drive);
@@ -166,7 +193,9 @@ fn publish(
     header.extend((drive.body_bytes as u64).to_be_bytes());
     let priority = (number % usize::from(PRIORITIES)) as u8;
     match drive.shape {
-        Shape::Row | Shape::Turns => header.extend([0x10, 0, 1]),
+        Shape::Row | Shape::Turns | Shape::Expiry | Shape::Connections => {
+            header.extend([0x10, 0, 1]);
+        }
         Shape::Priorities | Shape::PriorityQueue => header.extend([0x18, 0, 1, priority]),
         Shape::Headers => {
             header.extend([0x30, 0]);
