@@ -114,7 +114,7 @@ pub(crate) const ELEMENT: u64 = 2;
 pub(crate) const NUMBER_WRITTEN: u64 = 16;
 
 /// Digits of a number that is read quickly.
-const DIGITS_QUICK: usize = 18;
+pub(crate) const DIGITS_QUICK: usize = 18;
 /// Digits of a number that count.
 const DIGITS_MAX: usize = 800;
 

@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
+/// Names of a node up to which one is compared with each.
+const LINEAR_MAX: usize = 8;
+
 /// A node; 0 is the root.
 pub(crate) type NodeId = u32;
 
@@ -120,7 +123,7 @@ impl Trie {
                 let name: Box<[u8]> = name.as_bytes().into();
                 self.bytes += name.len();
                 let print = print(&name, 0, name.len());
-                *marks |= mark(print, name.len());
+                *marks |= mark(print);
                 let at = place(names, print, &name);
                 names.insert(at, Name { print, name, node: id });
             }
@@ -216,12 +219,38 @@ impl Trie {
         start: usize,
         end: usize,
     ) -> Option<NodeId> {
+        self.member(node, print(text, start, end), text, start, end)
+    }
+
+    /// The node of a name whose first eight bytes are known, with zeros behind a shorter one.
+    #[inline(always)]
+    pub(crate) fn member(
+        &self,
+        node: NodeId,
+        print: u64,
+        text: &[u8],
+        start: usize,
+        end: usize,
+    ) -> Option<NodeId> {
         let Node { names, marks, .. } = &self.nodes[node as usize];
-        let wanted = print(text, start, end);
-        if marks & mark(wanted, end - start) == 0 {
+        if marks & mark(print) == 0 {
             return None;
         }
-        find(names, wanted, &text[start..end])
+        if names.len() <= LINEAR_MAX && end - start <= 8 {
+            // The first bytes are all.
+            let found = names.iter().find(|name| name.print == print)?;
+            if found.name.len() == end - start {
+                return Some(found.node);
+            }
+        }
+        find(names, print, &text[start..end])
+    }
+
+    /// Whether a node is directly below the root and has nothing below it.
+    #[inline]
+    pub(crate) fn is_alone(&self, node: NodeId) -> bool {
+        let Node { parent, marks, indexes, .. } = &self.nodes[node as usize];
+        *parent == 0 && *marks == 0 && indexes.is_empty()
     }
 
     /// The node of an index.
@@ -238,15 +267,9 @@ impl Trie {
     }
 }
 
-fn find(names: &[Name], wanted: u64, text: &[u8]) -> Option<NodeId> {
-    let found = match names.len() {
-        ..=8 => names.iter().find(|name| name.print == wanted && *name.name == *text)?,
-        _ => {
-            let found = names.get(place(names, wanted, text))?;
-            (found.print == wanted && *found.name == *text).then_some(found)?
-        }
-    };
-    Some(found.node)
+fn find(names: &[Name], print: u64, text: &[u8]) -> Option<NodeId> {
+    let found = names.get(place(names, print, text))?;
+    (found.print == print && *found.name == *text).then_some(found.node)
 }
 
 /// The place of a name among others, or where it would be.
@@ -254,16 +277,16 @@ fn place(names: &[Name], print: u64, text: &[u8]) -> usize {
     names.partition_point(|name| (name.print, &*name.name) < (print, text))
 }
 
-/// One bit of 64, by the first three bytes and the length.
+/// One bit of 64, by the first eight bytes.
 #[inline(always)]
-fn mark(print: u64, length: usize) -> u64 {
-    let mixed = print ^ (print >> 11) ^ (print >> 21) ^ (length as u64).wrapping_mul(5);
-    1 << (mixed & 63)
+fn mark(print: u64) -> u64 {
+    // The upper bits of the product depend on all of them.
+    1 << (print.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
 /// The first eight bytes of a name, zeros behind it.
 #[inline(always)]
-fn print(text: &[u8], start: usize, end: usize) -> u64 {
+pub(crate) fn print(text: &[u8], start: usize, end: usize) -> u64 {
     let length = end - start;
     match text.get(start..).and_then(|text| text.first_chunk()) {
         Some(chunk) if length >= 8 => u64::from_le_bytes(*chunk),

@@ -1,6 +1,8 @@
 //! The projecting scanner.
 
-use super::text::{behind_space, decode, number, number_end, string_end};
+use super::text::{
+    Key, LENGTH_MAX, chunk, decode, is_plain, key, next, number, number_end, string_end,
+};
 use super::{DEPTH_MAX, Invalid};
 use crate::steps::{self, Steps};
 use crate::trie::{NodeId, Trie};
@@ -22,14 +24,23 @@ pub(crate) struct Scan {
     places: Vec<u32>,
 }
 
-/// An object or array whose end was not met.
+/// What a value lies in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u32)]
+enum Kind {
+    Document,
+    Object,
+    Array,
+}
+
+/// An object or array whose end was not met, or the document.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     node: NodeId,
-    start: usize,
+    start: u32,
     /// Elements that ended, of an array.
     index: u32,
-    is_object: bool,
+    kind: Kind,
 }
 
 /// Reads a document and writes the wanted values into `slots`, which are all missing before.
@@ -44,7 +55,8 @@ pub(crate) fn scan(
     room: &mut Scan,
     steps: &mut Steps,
 ) -> Result<(), Invalid> {
-    if core::str::from_utf8(text).is_err() || u32::try_from(text.len()).is_err() {
+    let is_plain = is_plain(text);
+    if !is_plain && core::str::from_utf8(text).is_err() || text.len() > LENGTH_MAX {
         return Err(Invalid);
     }
     room.open.clear();
@@ -55,12 +67,12 @@ pub(crate) fn scan(
     if room.places.len() < trie.len() {
         room.places.resize(trie.len(), UNSEEN);
     }
-    Scanner { text, at: 0, trie, slots, made, room, steps }.document()
+    let mut scanner = Scanner { text, trie, slots, made, room, steps };
+    if is_plain { scanner.document::<true>() } else { scanner.document::<false>() }
 }
 
 struct Scanner<'s> {
     text: &'s [u8],
-    at: usize,
     trie: &'s Trie,
     slots: &'s mut [Value],
     made: &'s mut Vec<u8>,
@@ -69,190 +81,230 @@ struct Scanner<'s> {
 }
 
 impl Scanner<'_> {
-    fn document(&mut self) -> Result<(), Invalid> {
+    /// Reads all of a text, which is plain or not.
+    fn document<const PLAIN: bool>(&mut self) -> Result<(), Invalid> {
+        let text = self.text;
         let mut node = if self.trie.is_empty() { NONE } else { 0 };
+        let mut open = Open { node: NONE, start: 0, index: 0, kind: Kind::Document };
+        let mut at = 0;
         loop {
-            if let Some(first) = self.value(node)? {
-                node = first;
-                continue;
-            }
-            // A value ended: what follows?
-            node = loop {
-                let Some(open) = self.room.open.last_mut() else {
-                    self.at = behind_space(self.text, self.at);
-                    return if self.at == self.text.len() { Ok(()) } else { Err(Invalid) };
-                };
-                let is_object = open.is_object;
-                self.at = behind_space(self.text, self.at);
-                match self.text.get(self.at) {
-                    Some(b',') => {
-                        open.index += 1;
-                        self.at = behind_space(self.text, self.at + 1);
-                        break if is_object { self.key()? } else { self.element() };
+            let (byte, start) = next(text, at);
+            if byte == b'"' {
+                let (end, is_escaped) = string_end::<PLAIN>(text, start + 1)?;
+                if node != NONE {
+                    self.string(node, start + 1, end, !PLAIN && is_escaped)?;
+                }
+                at = end + 1;
+            } else if byte.is_ascii_digit() {
+                at = number_end(text, start)?;
+                if node != NONE {
+                    self.number(node, start, at)?;
+                }
+            } else {
+                at = match byte {
+                    b'{' | b'[' => {
+                        if self.room.open.len() == DEPTH_MAX {
+                            return Err(Invalid);
+                        }
+                        self.room.open.push(open);
+                        let is_object = byte == b'{';
+                        let kind = if is_object { Kind::Object } else { Kind::Array };
+                        open = Open { node, start: start as u32, index: 0, kind };
+                        let (byte, first) = next(text, start + 1);
+                        if byte != if is_object { b'}' } else { b']' } {
+                            (node, at) = self.member::<PLAIN>(open, byte, first)?;
+                            continue;
+                        }
+                        // It is empty, and closed below.
+                        first
                     }
-                    Some(b'}') if is_object => self.close(),
-                    Some(b']') if !is_object => self.close(),
+                    b't' => self.word(node, start, b"true", Value::Bool(true))?,
+                    b'f' => self.word(node, start, b"false", Value::Bool(false))?,
+                    b'n' => self.word(node, start, b"null", Value::Null)?,
+                    b'-' => {
+                        let end = number_end(text, start + 1)?;
+                        if node != NONE {
+                            self.number(node, start, end)?;
+                        }
+                        end
+                    }
+                    _ => return Err(Invalid),
+                };
+            }
+            // A value ended, or an empty object or array begins: what follows?
+            loop {
+                // Mostly another member.
+                if chunk(text, at) == Some(b",\"") && open.kind == Kind::Object {
+                    (node, at) = self.key::<PLAIN>(open.node, at + 2)?;
+                    break;
+                }
+                let (byte, place) = next(text, at);
+                match (byte, open.kind) {
+                    (b',', Kind::Object | Kind::Array) => {
+                        open.index += 1;
+                        let (byte, place) = next(text, place + 1);
+                        (node, at) = self.member::<PLAIN>(open, byte, place)?;
+                        break;
+                    }
+                    (b'}', Kind::Object) | (b']', Kind::Array) => {
+                        at = place + 1;
+                        self.close(open, at);
+                        open = self.room.open.pop().ok_or(Invalid)?;
+                    }
+                    (_, Kind::Document) if place == text.len() => return Ok(()),
                     _ => return Err(Invalid),
                 }
-            };
+            }
         }
     }
 
-    /// Reads a value that is wanted as a node. Of an object or array that is not empty only the beginning: the node
-    /// of its first member is returned.
+    /// The node of the member of an object or array that begins with `byte` at a place, and where its value is.
     #[inline(always)]
-    fn value(&mut self, node: NodeId) -> Result<Option<NodeId>, Invalid> {
-        self.at = behind_space(self.text, self.at);
-        let start = self.at;
-        let value = match self.text.get(start) {
-            Some(b'"') => {
-                let (end, is_escaped) = string_end(self.text, start + 1)?;
-                self.at = end + 1;
-                if let Some(slot) = self.slot(node) {
-                    self.slots[slot] = self.string(start + 1, end, is_escaped)?;
-                }
-                return Ok(None);
-            }
-            Some(b'-' | b'0'..=b'9') => {
-                let (end, is_integer) = number_end(self.text, start)?;
-                self.at = end;
-                if let Some(slot) = self.slot(node) {
-                    if !self.steps.spend(steps::of_number(end - start)) {
-                        return Err(Invalid);
-                    }
-                    self.slots[slot] = Value::Number(number(&self.text[start..end], is_integer));
-                }
-                return Ok(None);
-            }
-            Some(b'{') => return self.open(node, true),
-            Some(b'[') => return self.open(node, false),
-            Some(b't') => self.word(b"true", Value::Bool(true))?,
-            Some(b'f') => self.word(b"false", Value::Bool(false))?,
-            Some(b'n') => self.word(b"null", Value::Null)?,
-            _ => return Err(Invalid),
+    fn member<const PLAIN: bool>(
+        &mut self,
+        open: Open,
+        byte: u8,
+        at: usize,
+    ) -> Result<(NodeId, usize), Invalid> {
+        if open.kind == Kind::Object {
+            return if byte == b'"' { self.key::<PLAIN>(open.node, at + 1) } else { Err(Invalid) };
+        }
+        let found = match open.node {
+            NONE => None,
+            parent => self.trie.index(parent, open.index),
         };
-        if let Some(slot) = self.slot(node) {
+        Ok((self.meet(found), at))
+    }
+
+    /// Reads a key, whose inside begins at a place, and its colon. The node of its value, and what is behind the colon.
+    #[inline(always)]
+    fn key<const PLAIN: bool>(
+        &mut self,
+        parent: NodeId,
+        start: usize,
+    ) -> Result<(NodeId, usize), Invalid> {
+        let Key { end, behind, is_escaped, print } = key::<PLAIN>(self.text, start)?;
+        let found = match parent {
+            NONE => None,
+            _ if !PLAIN && is_escaped => self.escaped(parent, start, end)?,
+            _ => self.trie.member(parent, print, self.text, start, end),
+        };
+        Ok((self.meet(found), behind))
+    }
+
+    #[cold]
+    fn escaped(
+        &mut self,
+        parent: NodeId,
+        start: usize,
+        end: usize,
+    ) -> Result<Option<NodeId>, Invalid> {
+        let begin = self.made.len();
+        decode(&self.text[start..end], self.made)?;
+        let found = self.trie.name(parent, self.made, begin, self.made.len());
+        self.made.truncate(begin);
+        Ok(found)
+    }
+
+    /// Keeps a value if its node is wanted.
+    #[inline(always)]
+    fn keep(&mut self, node: NodeId, value: Value) {
+        if let Some(slot) = self.trie.slot(node) {
             self.slots[slot] = value;
         }
-        Ok(None)
     }
 
     #[inline(always)]
-    fn slot(&self, node: NodeId) -> Option<usize> {
-        if node == NONE { None } else { self.trie.slot(node) }
-    }
-
-    #[inline(always)]
-    fn word(&mut self, word: &[u8], value: Value) -> Result<Value, Invalid> {
-        if !self.text[self.at..].starts_with(word) {
+    fn word<const N: usize>(
+        &mut self,
+        node: NodeId,
+        start: usize,
+        word: &[u8; N],
+        value: Value,
+    ) -> Result<usize, Invalid> {
+        if self.text[start..].first_chunk() != Some(word) {
             return Err(Invalid);
         }
-        self.at += word.len();
-        Ok(value)
+        if node != NONE {
+            self.keep(node, value);
+        }
+        Ok(start + N)
     }
 
-    fn string(&mut self, start: usize, end: usize, is_escaped: bool) -> Result<Value, Invalid> {
-        let span = if is_escaped {
-            if !self.steps.spend(steps::of_escapes(end - start)) {
+    #[inline(always)]
+    fn string(
+        &mut self,
+        node: NodeId,
+        start: usize,
+        end: usize,
+        is_escaped: bool,
+    ) -> Result<(), Invalid> {
+        if is_escaped {
+            return self.decoded(node, start, end);
+        }
+        self.keep(node, Value::Text(body_span(start, end)));
+        Ok(())
+    }
+
+    /// A string with escapes, decoded if it is wanted.
+    #[cold]
+    fn decoded(&mut self, node: NodeId, start: usize, end: usize) -> Result<(), Invalid> {
+        let Some(slot) = self.trie.slot(node) else { return Ok(()) };
+        if !self.steps.spend(steps::of_escapes(end - start)) {
+            return Err(Invalid);
+        }
+        let begin = self.made.len();
+        decode(&self.text[start..end], self.made)?;
+        let span = Span::new(Source::Made, begin, self.made.len());
+        self.slots[slot] = Value::Text(span.ok_or(Invalid)?);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn number(&mut self, node: NodeId, start: usize, end: usize) -> Result<(), Invalid> {
+        if let Some(slot) = self.trie.slot(node) {
+            // What a short one takes is in what reading the document takes.
+            if end - start > steps::DIGITS_QUICK
+                && !self.steps.spend(steps::of_number(end - start))
+            {
                 return Err(Invalid);
             }
-            let begin = self.made.len();
-            decode(&self.text[start..end], self.made)?;
-            Span::new(Source::Made, begin, self.made.len())
-        } else {
-            Span::new(Source::Body, start, end)
-        };
-        span.map(Value::Text).ok_or(Invalid)
+            self.slots[slot] = Value::Number(number(self.text, start, end));
+        }
+        Ok(())
     }
 
-    fn open(&mut self, node: NodeId, is_object: bool) -> Result<Option<NodeId>, Invalid> {
-        if self.room.open.len() == DEPTH_MAX {
-            return Err(Invalid);
-        }
-        self.room.open.push(Open { node, start: self.at, index: 0, is_object });
-        self.at = behind_space(self.text, self.at + 1);
-        match self.text.get(self.at) {
-            Some(b'}') if is_object => {
-                self.close();
-                Ok(None)
-            }
-            Some(b']') if !is_object => {
-                self.close();
-                Ok(None)
-            }
-            _ if is_object => self.key().map(Some),
-            _ => Ok(Some(self.element())),
-        }
-    }
-
-    /// Ends the innermost object or array at its bracket.
+    /// Ends an object or array, whose bracket is before a place.
     #[inline(always)]
-    fn close(&mut self) {
-        self.at += 1;
-        let Some(open) = self.room.open.pop() else { return };
-        if let Some(slot) = self.slot(open.node)
-            && let Some(span) = Span::new(Source::Body, open.start, self.at)
-        {
-            self.slots[slot] =
-                if open.is_object { Value::Object(span) } else { Value::Array(span) };
+    fn close(&mut self, open: Open, end: usize) {
+        if open.node != NONE {
+            let span = body_span(open.start as usize, end);
+            let is_object = open.kind == Kind::Object;
+            self.keep(
+                open.node,
+                if is_object { Value::Object(span) } else { Value::Array(span) },
+            );
         }
-    }
-
-    /// Reads a key and its colon. Returns the node of its value.
-    #[inline(always)]
-    fn key(&mut self) -> Result<NodeId, Invalid> {
-        if self.text.get(self.at) != Some(&b'"') {
-            return Err(Invalid);
-        }
-        let start = self.at + 1;
-        let (end, is_escaped) = string_end(self.text, start)?;
-        self.at = behind_space(self.text, end + 1);
-        if self.text.get(self.at) != Some(&b':') {
-            return Err(Invalid);
-        }
-        self.at += 1;
-        let parent = self.parent();
-        if parent == NONE {
-            return Ok(NONE);
-        }
-        let found = if is_escaped {
-            let begin = self.made.len();
-            decode(&self.text[start..end], self.made)?;
-            let found = self.trie.name(parent, self.made, begin, self.made.len());
-            self.made.truncate(begin);
-            found
-        } else {
-            self.trie.name(parent, self.text, start, end)
-        };
-        Ok(self.meet(found))
-    }
-
-    /// The node of the element that begins here.
-    #[inline(always)]
-    fn element(&mut self) -> NodeId {
-        let found = match self.room.open.last() {
-            Some(open) if open.node != NONE => self.trie.index(open.node, open.index),
-            _ => None,
-        };
-        self.meet(found)
-    }
-
-    #[inline(always)]
-    fn parent(&self) -> NodeId {
-        self.room.open.last().map_or(NONE, |open| open.node)
     }
 
     /// Notes that a wanted value begins; what an earlier one of the same name left is forgotten.
     #[inline(always)]
     fn meet(&mut self, found: Option<NodeId>) -> NodeId {
         let Some(node) = found else { return NONE };
+        // What comes in place of another one by itself needs no more.
+        if !self.trie.is_alone(node) {
+            self.meet_others(node);
+        }
+        node
+    }
+
+    fn meet_others(&mut self, node: NodeId) {
         let earlier =
             core::mem::replace(&mut self.room.places[node as usize], self.room.met.len() as u32);
         if earlier != UNSEEN {
             self.forget(node, earlier as usize);
         }
         self.room.met.push(node);
-        node
     }
 
     /// Each value is forgotten once at most, so the work is bounded by what was met.
@@ -269,4 +321,10 @@ impl Scanner<'_> {
             }
         }
     }
+}
+
+/// Bytes of the document, which is shorter than 4 GiB.
+#[inline(always)]
+fn body_span(start: usize, end: usize) -> Span {
+    Span { start: start as u32, length: (end - start) as u32, owner: 0, source: Source::Body }
 }

@@ -134,7 +134,7 @@ impl Walk<'_> {
     fn value(&mut self, at: usize) -> Value {
         let span = |end: usize| Span::new(Source::Body, at, end);
         let found = match self.text.get(at) {
-            Some(b'"') => string_end(self.text, at + 1).ok().and_then(|(end, is_escaped)| {
+            Some(b'"') => string_end::<false>(self.text, at + 1).ok().and_then(|(end, is_escaped)| {
                 if !is_escaped {
                     return Span::new(Source::Body, at + 1, end).map(Value::Text);
                 }
@@ -150,9 +150,10 @@ impl Walk<'_> {
             Some(b't') => Some(Value::Bool(true)),
             Some(b'f') => Some(Value::Bool(false)),
             Some(b'-' | b'0'..=b'9') => {
-                number_end(self.text, at).ok().and_then(|(end, is_integer)| {
+                let digits = at + usize::from(self.text[at] == b'-');
+                number_end(self.text, digits).ok().and_then(|end| {
                     let may_read = self.steps.spend(steps::of_number(end - at));
-                    may_read.then(|| Value::Number(number(&self.text[at..end], is_integer)))
+                    may_read.then(|| Value::Number(number(self.text, at, end)))
                 })
             }
             _ => Some(Value::Null),
@@ -185,7 +186,7 @@ impl<'t> Members<'t> {
         self.is_begun = true;
         let mut key = (self.at, self.at);
         if self.is_object {
-            key = (self.at + 1, string_end(self.text, self.at + 1).ok()?.0);
+            key = (self.at + 1, string_end::<false>(self.text, self.at + 1).ok()?.0);
             // Behind the quote and the colon.
             self.at = behind_space(self.text, behind_space(self.text, key.1 + 1) + 1);
         }
@@ -200,7 +201,7 @@ fn value_end(text: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(byte) = text.get(at) {
         match byte {
-            b'"' => match string_end(text, at + 1) {
+            b'"' => match string_end::<false>(text, at + 1) {
                 Ok((end, _)) => at = end,
                 Err(_) => return text.len(),
             },
