@@ -17,30 +17,10 @@ const UNSEEN: u32 = u32::MAX;
 /// Room that a scan needs, used again for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    open: Vec<Open>,
     /// Wanted nodes in the order in which they were met.
     met: Vec<NodeId>,
     /// By node, its last place in `met`; that of one that was not met is [`UNSEEN`], also of nodes of other tries.
     places: Vec<u32>,
-}
-
-/// What a value lies in.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(u32)]
-enum Kind {
-    Document,
-    Object,
-    Array,
-}
-
-/// An object or array whose end was not met, or the document.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    node: NodeId,
-    start: u32,
-    /// Elements that ended, of an array.
-    index: u32,
-    kind: Kind,
 }
 
 /// Reads a document and writes the wanted values into `slots`, which are all missing before.
@@ -59,7 +39,6 @@ pub(crate) fn scan(
     if !is_plain && core::str::from_utf8(text).is_err() || text.len() > LENGTH_MAX {
         return Err(Invalid);
     }
-    room.open.clear();
     // There may be very many that are not met.
     for node in room.met.drain(..) {
         room.places[node as usize] = UNSEEN;
@@ -83,97 +62,126 @@ struct Scanner<'s> {
 impl Scanner<'_> {
     /// Reads all of a text, which is plain or not.
     fn document<const PLAIN: bool>(&mut self) -> Result<(), Invalid> {
+        let root = if self.trie.is_empty() { NONE } else { 0 };
+        let end = self.value::<PLAIN>(root, 0, 0)?;
+        if next(self.text, end).1 == self.text.len() { Ok(()) } else { Err(Invalid) }
+    }
+
+    /// Reads the value of a node, space before it, inside so many objects and arrays. Returns the place behind it.
+    #[inline(always)]
+    fn value<const PLAIN: bool>(
+        &mut self,
+        node: NodeId,
+        at: usize,
+        depth: usize,
+    ) -> Result<usize, Invalid> {
         let text = self.text;
-        let mut node = if self.trie.is_empty() { NONE } else { 0 };
-        let mut open = Open { node: NONE, start: 0, index: 0, kind: Kind::Document };
-        let mut at = 0;
-        loop {
-            let (byte, start) = next(text, at);
-            if byte == b'"' {
-                let (end, is_escaped) = string_end::<PLAIN>(text, start + 1)?;
-                if node != NONE {
-                    self.string(node, start + 1, end, !PLAIN && is_escaped)?;
-                }
-                at = end + 1;
-            } else if byte.is_ascii_digit() {
-                at = number_end(text, start)?;
-                if node != NONE {
-                    self.number(node, start, at)?;
-                }
-            } else {
-                at = match byte {
-                    b'{' | b'[' => {
-                        if self.room.open.len() == DEPTH_MAX {
-                            return Err(Invalid);
-                        }
-                        self.room.open.push(open);
-                        let is_object = byte == b'{';
-                        let kind = if is_object { Kind::Object } else { Kind::Array };
-                        open = Open { node, start: start as u32, index: 0, kind };
-                        let (byte, first) = next(text, start + 1);
-                        if byte != if is_object { b'}' } else { b']' } {
-                            (node, at) = self.member::<PLAIN>(open, byte, first)?;
-                            continue;
-                        }
-                        // It is empty, and closed below.
-                        first
-                    }
-                    b't' => self.word(node, start, b"true", Value::Bool(true))?,
-                    b'f' => self.word(node, start, b"false", Value::Bool(false))?,
-                    b'n' => self.word(node, start, b"null", Value::Null)?,
-                    b'-' => {
-                        let end = number_end(text, start + 1)?;
-                        if node != NONE {
-                            self.number(node, start, end)?;
-                        }
-                        end
-                    }
-                    _ => return Err(Invalid),
-                };
+        let (byte, start) = next(text, at);
+        if byte == b'"' {
+            let (end, is_escaped) = string_end::<PLAIN>(text, start + 1)?;
+            if node != NONE {
+                self.string(node, start + 1, end, !PLAIN && is_escaped)?;
             }
-            // A value ended, or an empty object or array begins: what follows?
-            loop {
-                // Mostly another member.
-                if chunk(text, at) == Some(b",\"") && open.kind == Kind::Object {
-                    (node, at) = self.key::<PLAIN>(open.node, at + 2)?;
-                    break;
+            return Ok(end + 1);
+        }
+        if byte.is_ascii_digit() {
+            let end = number_end(text, start)?;
+            if node != NONE {
+                self.number(node, start, end)?;
+            }
+            return Ok(end);
+        }
+        match byte {
+            b'{' => {
+                let end = self.object::<PLAIN>(node, start + 1, depth)?;
+                if node != NONE {
+                    self.keep(node, Value::Object(body_span(start, end)));
                 }
-                let (byte, place) = next(text, at);
-                match (byte, open.kind) {
-                    (b',', Kind::Object | Kind::Array) => {
-                        open.index += 1;
-                        let (byte, place) = next(text, place + 1);
-                        (node, at) = self.member::<PLAIN>(open, byte, place)?;
-                        break;
-                    }
-                    (b'}', Kind::Object) | (b']', Kind::Array) => {
-                        at = place + 1;
-                        self.close(open, at);
-                        open = self.room.open.pop().ok_or(Invalid)?;
-                    }
-                    (_, Kind::Document) if place == text.len() => return Ok(()),
+                Ok(end)
+            }
+            b'[' => {
+                let end = self.array::<PLAIN>(node, start + 1, depth)?;
+                if node != NONE {
+                    self.keep(node, Value::Array(body_span(start, end)));
+                }
+                Ok(end)
+            }
+            b't' => self.word(node, start, b"true", Value::Bool(true)),
+            b'f' => self.word(node, start, b"false", Value::Bool(false)),
+            b'n' => self.word(node, start, b"null", Value::Null),
+            b'-' => {
+                let end = number_end(text, start + 1)?;
+                if node != NONE {
+                    self.number(node, start, end)?;
+                }
+                Ok(end)
+            }
+            _ => Err(Invalid),
+        }
+    }
+
+    /// Reads the members of an object behind its bracket. Returns the place behind the other one. As deep as the document.
+    fn object<const PLAIN: bool>(
+        &mut self,
+        parent: NodeId,
+        at: usize,
+        depth: usize,
+    ) -> Result<usize, Invalid> {
+        if depth == DEPTH_MAX {
+            return Err(Invalid);
+        }
+        let text = self.text;
+        let (byte, mut at) = next(text, at);
+        match byte {
+            b'"' => at += 1,
+            b'}' => return Ok(at + 1),
+            _ => return Err(Invalid),
+        }
+        loop {
+            let (node, behind) = self.key::<PLAIN>(parent, at)?;
+            at = self.value::<PLAIN>(node, behind, depth + 1)?;
+            // Mostly another member follows.
+            if chunk(text, at) == Some(b",\"") {
+                at += 2;
+                continue;
+            }
+            match next(text, at) {
+                (b'}', place) => return Ok(place + 1),
+                (b',', place) => match next(text, place + 1) {
+                    (b'"', place) => at = place + 1,
                     _ => return Err(Invalid),
-                }
+                },
+                _ => return Err(Invalid),
             }
         }
     }
 
-    /// The node of the member of an object or array that begins with `byte` at a place, and where its value is.
-    #[inline(always)]
-    fn member<const PLAIN: bool>(
+    /// Reads the elements of an array behind its bracket. Returns the place behind the other one. As deep as the document.
+    fn array<const PLAIN: bool>(
         &mut self,
-        open: Open,
-        byte: u8,
-        at: usize,
-    ) -> Result<(NodeId, usize), Invalid> {
-        if open.kind == Kind::Object {
-            return if byte == b'"' { self.key::<PLAIN>(open.node, at + 1) } else { Err(Invalid) };
+        parent: NodeId,
+        mut at: usize,
+        depth: usize,
+    ) -> Result<usize, Invalid> {
+        if depth == DEPTH_MAX {
+            return Err(Invalid);
         }
-        let found = match open.node {
-            NONE => None,
-            parent => self.trie.index(parent, open.index),
-        };
-        Ok((self.meet(found), at))
+        let text = self.text;
+        if let (b']', place) = next(text, at) {
+            return Ok(place + 1);
+        }
+        let mut index = 0;
+        loop {
+            let found = if parent == NONE { None } else { self.trie.index(parent, index) };
+            let node = self.meet(found);
+            at = self.value::<PLAIN>(node, at, depth + 1)?;
+            match next(text, at) {
+                (b',', place) => at = place + 1,
+                (b']', place) => return Ok(place + 1),
+                _ => return Err(Invalid),
+            }
+            index += 1;
+        }
     }
 
     /// Reads a key, whose inside begins at a place, and its colon. The node of its value, and what is behind the colon.
@@ -272,19 +280,6 @@ impl Scanner<'_> {
             self.slots[slot] = Value::Number(number(self.text, start, end));
         }
         Ok(())
-    }
-
-    /// Ends an object or array, whose bracket is before a place.
-    #[inline(always)]
-    fn close(&mut self, open: Open, end: usize) {
-        if open.node != NONE {
-            let span = body_span(open.start as usize, end);
-            let is_object = open.kind == Kind::Object;
-            self.keep(
-                open.node,
-                if is_object { Value::Object(span) } else { Value::Array(span) },
-            );
-        }
     }
 
     /// Notes that a wanted value begins; what an earlier one of the same name left is forgotten.

@@ -123,20 +123,27 @@ pub(super) struct Key {
 pub(super) fn key<const PLAIN: bool>(text: &[u8], at: usize) -> Result<Key, Invalid> {
     let word = word(text, at);
     let marks = special::<PLAIN>(word);
-    // Of a key that ends with the word the colon is not in it.
-    let behind = |marks: u64| (word >> (marks.trailing_zeros() & 56)) as u16;
-    if marks != 0 && behind(marks) == u16::from_le_bytes(*b"\":") {
+    if marks != 0 && (PLAIN || byte_at(word, marks) == b'"') {
+        let end = at + place(marks);
         // All bits below those of the quote.
         let print = word & ((marks ^ (marks - 1)) >> 8);
-        let end = at + place(marks);
-        return Ok(Key { end, behind: end + 2, is_escaped: false, print });
+        return Ok(Key { end, behind: behind_colon(text, end + 1)?, is_escaped: false, print });
     }
     let (end, is_escaped) = long_string_end::<PLAIN>(text, at)?;
-    let (byte, colon) = next(text, end + 1);
-    if byte != b':' {
-        return Err(Invalid);
-    }
-    Ok(Key { end, behind: colon + 1, is_escaped, print: print(text, at, end) })
+    let behind = behind_colon(text, end + 1)?;
+    Ok(Key { end, behind, is_escaped, print: print(text, at, end) })
+}
+
+/// The place behind a colon that is next.
+#[inline(always)]
+fn behind_colon(text: &[u8], at: usize) -> Result<usize, Invalid> {
+    if text.get(at) == Some(&b':') { Ok(at + 1) } else { behind_late_colon(text, at) }
+}
+
+#[cold]
+fn behind_late_colon(text: &[u8], at: usize) -> Result<usize, Invalid> {
+    let (byte, place) = next(text, at);
+    if byte == b':' { Ok(place + 1) } else { Err(Invalid) }
 }
 
 /// The byte that the lowest mark is at.
