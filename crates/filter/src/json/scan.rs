@@ -60,16 +60,16 @@ struct Scanner<'s> {
 }
 
 impl Scanner<'_> {
-    /// Reads all of a text, which is plain or not.
+    /// Reads all of a text, which is plain or not. What is not wanted is read by functions of its own.
     fn document<const PLAIN: bool>(&mut self) -> Result<(), Invalid> {
         let root = if self.trie.is_empty() { NONE } else { 0 };
-        let end = self.value::<PLAIN>(root, 0, 0)?;
+        let end = self.value::<PLAIN, true>(root, 0, 0)?;
         if next(self.text, end).1 == self.text.len() { Ok(()) } else { Err(Invalid) }
     }
 
     /// Reads the value of a node, space before it, inside so many objects and arrays. Returns the place behind it.
     #[inline(always)]
-    fn value<const PLAIN: bool>(
+    fn value<const PLAIN: bool, const WANTED: bool>(
         &mut self,
         node: NodeId,
         at: usize,
@@ -79,31 +79,33 @@ impl Scanner<'_> {
         let (byte, start) = next(text, at);
         if byte == b'"' {
             let (end, is_escaped) = string_end::<PLAIN>(text, start + 1)?;
-            if node != NONE {
+            if WANTED && node != NONE {
                 self.string(node, start + 1, end, !PLAIN && is_escaped)?;
             }
             return Ok(end + 1);
         }
         if byte.is_ascii_digit() {
             let end = number_end(text, start)?;
-            if node != NONE {
+            if WANTED && node != NONE {
                 self.number(node, start, end)?;
             }
             return Ok(end);
         }
         match byte {
             b'{' => {
-                let end = self.object::<PLAIN>(node, start + 1, depth)?;
-                if node != NONE {
-                    self.keep(node, Value::Object(body_span(start, end)));
+                if !WANTED || node == NONE {
+                    return self.object::<PLAIN, false>(NONE, start + 1, depth);
                 }
+                let end = self.object::<PLAIN, true>(node, start + 1, depth)?;
+                self.keep(node, Value::Object(body_span(start, end)));
                 Ok(end)
             }
             b'[' => {
-                let end = self.array::<PLAIN>(node, start + 1, depth)?;
-                if node != NONE {
-                    self.keep(node, Value::Array(body_span(start, end)));
+                if !WANTED || node == NONE {
+                    return self.array::<PLAIN, false>(NONE, start + 1, depth);
                 }
+                let end = self.array::<PLAIN, true>(node, start + 1, depth)?;
+                self.keep(node, Value::Array(body_span(start, end)));
                 Ok(end)
             }
             b't' => self.word(node, start, b"true", Value::Bool(true)),
@@ -111,7 +113,7 @@ impl Scanner<'_> {
             b'n' => self.word(node, start, b"null", Value::Null),
             b'-' => {
                 let end = number_end(text, start + 1)?;
-                if node != NONE {
+                if WANTED && node != NONE {
                     self.number(node, start, end)?;
                 }
                 Ok(end)
@@ -121,7 +123,7 @@ impl Scanner<'_> {
     }
 
     /// Reads the members of an object behind its bracket. Returns the place behind the other one. As deep as the document.
-    fn object<const PLAIN: bool>(
+    fn object<const PLAIN: bool, const WANTED: bool>(
         &mut self,
         parent: NodeId,
         at: usize,
@@ -138,8 +140,8 @@ impl Scanner<'_> {
             _ => return Err(Invalid),
         }
         loop {
-            let (node, behind) = self.key::<PLAIN>(parent, at)?;
-            at = self.value::<PLAIN>(node, behind, depth + 1)?;
+            let (node, behind) = self.key::<PLAIN, WANTED>(parent, at)?;
+            at = self.value::<PLAIN, WANTED>(node, behind, depth + 1)?;
             // Mostly another member follows.
             if chunk(text, at) == Some(b",\"") {
                 at += 2;
@@ -157,7 +159,7 @@ impl Scanner<'_> {
     }
 
     /// Reads the elements of an array behind its bracket. Returns the place behind the other one. As deep as the document.
-    fn array<const PLAIN: bool>(
+    fn array<const PLAIN: bool, const WANTED: bool>(
         &mut self,
         parent: NodeId,
         mut at: usize,
@@ -172,9 +174,8 @@ impl Scanner<'_> {
         }
         let mut index = 0;
         loop {
-            let found = if parent == NONE { None } else { self.trie.index(parent, index) };
-            let node = self.meet(found);
-            at = self.value::<PLAIN>(node, at, depth + 1)?;
+            let node = if WANTED { self.meet(self.trie.index(parent, index)) } else { NONE };
+            at = self.value::<PLAIN, WANTED>(node, at, depth + 1)?;
             match next(text, at) {
                 (b',', place) => at = place + 1,
                 (b']', place) => return Ok(place + 1),
@@ -186,16 +187,19 @@ impl Scanner<'_> {
 
     /// Reads a key, whose inside begins at a place, and its colon. The node of its value, and what is behind the colon.
     #[inline(always)]
-    fn key<const PLAIN: bool>(
+    fn key<const PLAIN: bool, const WANTED: bool>(
         &mut self,
         parent: NodeId,
         start: usize,
     ) -> Result<(NodeId, usize), Invalid> {
         let Key { end, behind, is_escaped, print } = key::<PLAIN>(self.text, start)?;
-        let found = match parent {
-            NONE => None,
-            _ if !PLAIN && is_escaped => self.escaped(parent, start, end)?,
-            _ => self.trie.member(parent, print, self.text, start, end),
+        if !WANTED {
+            return Ok((NONE, behind));
+        }
+        let found = if !PLAIN && is_escaped {
+            self.escaped(parent, start, end)?
+        } else {
+            self.trie.member(parent, print, self.text, start, end)
         };
         Ok((self.meet(found), behind))
     }
@@ -230,7 +234,7 @@ impl Scanner<'_> {
         word: &[u8; N],
         value: Value,
     ) -> Result<usize, Invalid> {
-        if self.text[start..].first_chunk() != Some(word) {
+        if chunk(self.text, start) != Some(word) {
             return Err(Invalid);
         }
         if node != NONE {

@@ -59,6 +59,7 @@ fn word(text: &[u8], at: usize) -> u64 {
 }
 
 #[cold]
+#[inline(never)]
 fn last_word(text: &[u8], at: usize) -> u64 {
     let rest = text.get(at..).unwrap_or_default();
     match text.last_chunk() {
@@ -79,6 +80,7 @@ pub(super) fn next(text: &[u8], at: usize) -> (u8, usize) {
 }
 
 #[cold]
+#[inline(never)]
 fn behind_spaces(text: &[u8], mut at: usize) -> (u8, usize) {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
         at += 1;
@@ -141,6 +143,7 @@ fn behind_colon(text: &[u8], at: usize) -> Result<usize, Invalid> {
 }
 
 #[cold]
+#[inline(never)]
 fn behind_late_colon(text: &[u8], at: usize) -> Result<usize, Invalid> {
     let (byte, place) = next(text, at);
     if byte == b':' { Ok(place + 1) } else { Err(Invalid) }
@@ -158,6 +161,8 @@ fn place(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }
 
+#[cold]
+#[inline(never)]
 fn long_string_end<const PLAIN: bool>(
     text: &[u8],
     mut at: usize,
@@ -248,6 +253,8 @@ fn digits(text: &[u8], begin: usize) -> usize {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn many_digits(text: &[u8], begin: usize) -> usize {
     let rest = text.get(begin..).unwrap_or_default();
     rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())
@@ -296,6 +303,7 @@ fn fraction_end(text: &[u8], at: usize) -> Result<usize, Invalid> {
 }
 
 #[cold]
+#[inline(never)]
 fn exponent_end(text: &[u8], at: usize) -> Result<usize, Invalid> {
     let begin = at + 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
     match many_digits(text, begin) {
