@@ -8,7 +8,7 @@ mod view;
 mod writer;
 
 pub use value::Value;
-pub use view::{ArrayRef, TableRef, ValueRef};
+pub use view::{ArrayRef, Field, Fields, TableRef, ValueRef};
 pub use writer::{FieldWriter, ValueWriter};
 
 use alloc::boxed::Box;

@@ -17,20 +17,14 @@ pub(crate) fn scan(
     slots: &mut [Value],
     met: &mut Met,
 ) {
-    if trie.is_empty() {
-        return;
-    }
     // There may be very many that are not met.
     for node in met.nodes.drain(..) {
         met.flags[node as usize] = false;
     }
-    if met.flags.len() < trie.len() {
-        met.flags.resize(trie.len(), false);
-    }
     Headers { properties, trie, slots, met }.table(table, 0);
 }
 
-/// Which fields were there, in memory that is used again for the next message.
+/// Which tables and arrays were there, in memory that is used again for the next message.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     /// By node, whether a field of that name was there; of other tries there is none.
@@ -49,19 +43,41 @@ impl Headers<'_> {
     /// As deep as the longest path.
     fn table(&mut self, table: TableRef<'_>, node: NodeId) {
         let mut left = self.trie.name_count(node);
-        for (name, value) in table.iter() {
+        for field in table.fields() {
             if left == 0 {
                 break;
             }
-            let Some(found) = self.trie.name(node, name.as_bytes(), 0, name.len()) else {
-                continue;
-            };
-            if !core::mem::replace(&mut self.met.flags[found as usize], true) {
-                self.met.nodes.push(found);
+            let (start, end) = field.name;
+            let found = self.trie.name(node, table.bytes(), start, end);
+            if let Some(found) = found
+                && self.is_first(found)
+            {
                 left -= 1;
+                let Some(value) = field.value() else { break };
                 self.value(value, found);
             }
         }
+    }
+
+    /// Whether a field is the first one of its name.
+    #[inline]
+    fn is_first(&mut self, node: NodeId) -> bool {
+        match self.trie.slot(node) {
+            // Nothing that is there is missing.
+            Some(slot) if self.trie.is_leaf(node) => matches!(self.slots[slot], Value::Missing),
+            _ => self.meet(node),
+        }
+    }
+
+    fn meet(&mut self, node: NodeId) -> bool {
+        if self.met.flags.len() <= node as usize {
+            self.met.flags.resize(self.trie.len(), false);
+        }
+        let was_met = core::mem::replace(&mut self.met.flags[node as usize], true);
+        if !was_met {
+            self.met.nodes.push(node);
+        }
+        !was_met
     }
 
     fn array(&mut self, array: ArrayRef<'_>, node: NodeId) {
@@ -73,6 +89,7 @@ impl Headers<'_> {
         }
     }
 
+    #[inline]
     fn value(&mut self, value: ValueRef<'_>, node: NodeId) {
         if let Some(slot) = self.trie.slot(node) {
             self.slots[slot] = of(value, self.properties);
@@ -92,6 +109,7 @@ const POWERS: [f64; 23] = [
 ];
 
 /// A field's value; `properties` is what it lies in.
+#[inline]
 pub(crate) fn of(value: ValueRef<'_>, properties: &[u8]) -> Value {
     let signed = |value: i64| Value::Number(Number::Signed(value));
     let span = |bytes: &[u8], make: fn(Span) -> Value| {

@@ -61,6 +61,13 @@ impl Number {
         match (self, other) {
             (Number::Signed(one), Number::Signed(two)) => Some(one.cmp(&two)),
             (Number::Float(one), Number::Float(two)) => one.partial_cmp(&two),
+            _ => self.compare_unlike(other),
+        }
+    }
+
+    /// The order of two numbers of which at most one is signed, and at most one a float.
+    fn compare_unlike(self, other: Number) -> Option<Ordering> {
+        match (self, other) {
             (Number::Unsigned(one), Number::Unsigned(two)) => Some(one.cmp(&two)),
             (Number::Signed(_), Number::Unsigned(_)) => Some(Ordering::Less),
             (Number::Unsigned(_), Number::Signed(_)) => Some(Ordering::Greater),
@@ -72,6 +79,8 @@ impl Number {
             (Number::Float(one), Number::Unsigned(two)) => {
                 wide_against_float(two.into(), one).map(Ordering::reverse)
             }
+            (Number::Signed(one), Number::Signed(two)) => Some(one.cmp(&two)),
+            (Number::Float(one), Number::Float(two)) => one.partial_cmp(&two),
         }
     }
 

@@ -7,39 +7,45 @@ use crate::value::Value;
 /// Counts the steps of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    used: u64,
     max: u64,
+    /// Of these, what is left.
+    left: u64,
+    /// What was done beside them.
+    allowed: u64,
     has_run_out: bool,
 }
 
 impl Steps {
     /// None yet, of so many.
     pub(crate) fn new(max: u64) -> Steps {
-        Steps { used: 0, max, has_run_out: false }
+        Steps { max, left: max, allowed: 0, has_run_out: false }
     }
 
     /// Asks to do something. False where it would be more than there may be: then it must not be done, and nothing that
     /// was found counts.
     #[inline]
     pub(crate) fn spend(&mut self, steps: u64) -> bool {
-        let used = self.used.saturating_add(steps);
-        if used > self.max {
-            self.has_run_out = true;
-            return false;
+        match self.left.checked_sub(steps) {
+            Some(left) if !self.has_run_out => {
+                self.left = left;
+                true
+            }
+            _ => {
+                self.has_run_out = true;
+                false
+            }
         }
-        self.used = used;
-        !self.has_run_out
     }
 
     /// Counts what is done in any case, beside what there may be.
+    #[inline]
     pub(crate) fn allow(&mut self, steps: u64) {
-        self.used = self.used.saturating_add(steps);
-        self.max = self.max.saturating_add(steps);
+        self.allowed = self.allowed.saturating_add(steps);
     }
 
     /// Steps that were taken.
     pub(crate) fn used(&self) -> u64 {
-        self.used
+        (self.max - self.left).saturating_add(self.allowed)
     }
 
     /// Whether something was not done since it would have been more than there may be.

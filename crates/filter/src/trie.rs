@@ -246,11 +246,17 @@ impl Trie {
         find(names, print, &text[start..end])
     }
 
+    /// Whether a node has nothing below it.
+    #[inline]
+    pub(crate) fn is_leaf(&self, node: NodeId) -> bool {
+        let Node { marks, indexes, .. } = &self.nodes[node as usize];
+        *marks == 0 && indexes.is_empty()
+    }
+
     /// Whether a node is directly below the root and has nothing below it.
     #[inline]
     pub(crate) fn is_alone(&self, node: NodeId) -> bool {
-        let Node { parent, marks, indexes, .. } = &self.nodes[node as usize];
-        *parent == 0 && *marks == 0 && indexes.is_empty()
+        self.nodes[node as usize].parent == 0 && self.is_leaf(node)
     }
 
     /// The node of an index.

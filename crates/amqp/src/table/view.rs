@@ -56,6 +56,12 @@ impl<'a> TableRef<'a> {
         })
     }
 
+    /// All fields in their order, none of them read.
+    #[must_use]
+    pub fn fields(self) -> Fields<'a> {
+        Fields { bytes: self.0, at: 0 }
+    }
+
     /// The field at a place that [`TableRef::places`] gave.
     #[must_use]
     pub fn at(self, place: usize) -> Option<(&'a str, ValueRef<'a>)> {
@@ -100,6 +106,87 @@ impl<'a> TableRef<'a> {
         Table(fields)
     }
 }
+
+/// The fields of a table, one after the other, for those who read few of them.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// A field that was not read.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'a> {
+    /// Where its name begins and ends in the table's bytes. It is UTF-8 in a table that was checked.
+    pub name: (usize, usize),
+    /// Its type's letter, and what follows it.
+    value: (u8, &'a [u8]),
+}
+
+impl<'a> Field<'a> {
+    /// Its value; `None` where that is malformed.
+    #[inline]
+    #[must_use]
+    pub fn value(self) -> Option<ValueRef<'a>> {
+        let (letter, bytes) = self.value;
+        ValueRef::of(letter, &mut Reader::new(bytes)).ok()
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'a>> {
+        let length = usize::from(*self.bytes.get(self.at)?);
+        let name = (self.at + 1, self.at + 1 + length);
+        let letter = *self.bytes.get(name.1)?;
+        let rest = self.bytes.get(name.1 + 1..)?;
+        let size = match SIZES[usize::from(letter)] {
+            UNKNOWN => return None,
+            COUNTED => 4 + u32::from_be_bytes(*rest.first_chunk()?) as usize,
+            size => usize::from(size),
+        };
+        let value = (letter, rest.get(..size)?);
+        self.at = name.1 + 1 + size;
+        Some(Field { name, value })
+    }
+}
+
+/// Bytes of a value by its type's letter.
+const SIZES: [u8; 256] = {
+    let mut sizes = [UNKNOWN; 256];
+    let known = [
+        (b't', 1),
+        (b'b', 1),
+        (b'B', 1),
+        (b's', 2),
+        (b'u', 2),
+        (b'I', 4),
+        (b'i', 4),
+        (b'l', 8),
+        (b'L', 8),
+        (b'f', 4),
+        (b'd', 8),
+        (b'D', 5),
+        (b'S', COUNTED),
+        (b'A', COUNTED),
+        (b'T', 8),
+        (b'F', COUNTED),
+        (b'V', 0),
+        (b'x', COUNTED),
+    ];
+    let mut index = 0;
+    while index < known.len() {
+        sizes[known[index].0 as usize] = known[index].1;
+        index += 1;
+    }
+    sizes
+};
+/// The letter of no type.
+const UNKNOWN: u8 = 0xff;
+/// That of a type whose values have their length in front.
+const COUNTED: u8 = 0xfe;
 
 impl<'a> Argument<'a> for TableRef<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<TableRef<'a>, Malformed> {
@@ -167,7 +254,14 @@ pub enum ValueRef<'a> {
 impl<'a> ValueRef<'a> {
     /// Reads a letter and its value. What is nested is delimited and not looked at.
     fn read(reader: &mut Reader<'a>) -> Result<ValueRef<'a>, Malformed> {
-        Ok(match reader.u8()? {
+        let letter = reader.u8()?;
+        ValueRef::of(letter, reader)
+    }
+
+    /// Reads a value whose letter was read.
+    #[inline]
+    fn of(letter: u8, reader: &mut Reader<'a>) -> Result<ValueRef<'a>, Malformed> {
+        Ok(match letter {
             b't' => ValueRef::Bool(reader.u8()? != 0),
             b'b' => ValueRef::I8(i8::from_be_bytes(reader.array()?)),
             b'B' => ValueRef::U8(reader.u8()?),

@@ -33,6 +33,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// Begins with a message, which may take so many steps.
+    #[inline]
     pub(crate) fn begin(&mut self, program: &Program, steps_max: u64) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
@@ -48,8 +49,10 @@ impl Room {
         if self.lists.len() < program.lists.places() {
             self.lists.resize(program.lists.places(), (0, false, 0, 0));
         }
-        self.elements.clear();
-        self.elements.shrink_to(ELEMENTS_KEPT_MAX);
+        if !self.elements.is_empty() {
+            self.elements.clear();
+            self.elements.shrink_to(ELEMENTS_KEPT_MAX);
+        }
         self.steps = Steps::new(steps_max);
         self.mismatches = 0;
     }

@@ -52,7 +52,12 @@ impl LookUp {
     }
 
     fn is_used(&self) -> bool {
-        self.equal > 0 || self.prefixes.iter().any(|count| *count > 0)
+        self.equal > 0 || self.has_prefixes()
+    }
+
+    #[inline]
+    fn has_prefixes(&self) -> bool {
+        self.prefixes != [0; PREFIXES.len()]
     }
 }
 
@@ -234,7 +239,10 @@ impl Filing {
                     _ => {}
                 }
             }
-            let Some(span) = value.string() else { continue };
+            let span = match value.string() {
+                Some(span) if look_up.has_prefixes() => span,
+                _ => continue,
+            };
             for (length, groups) in PREFIXES.iter().zip(&look_up.prefixes) {
                 if *groups > 0
                     && let Some(prefix) = sources.bytes(span).get(..*length)

@@ -134,7 +134,10 @@ impl FilterSet {
             if !room.steps.spend(entry.uses.len() as u64) {
                 break;
             }
-            out.extend_from_slice(&entry.uses);
+            match entry.uses[..] {
+                [one] => out.push(one),
+                ref uses => out.extend_from_slice(uses),
+            }
         }
         is_malformed
     }
