@@ -16,6 +16,9 @@ pub(crate) struct Bound {
     pub(crate) constant: Constant,
 }
 
+/// Ends of a branch at most.
+pub(crate) const SIDES_MAX: usize = 8;
+
 /// Which ends a branch has, whatever their constants are: branches of one shape stand in the same columns.
 pub(crate) type Shape = Vec<Side>;
 
@@ -83,6 +86,9 @@ impl Bound {
 /// Constants in their order, each once.
 #[derive(Clone, Debug)]
 pub(crate) enum Constants {
+    /// Numbers that are floats as they are.
+    Floats(Vec<f64>),
+    /// Numbers of which some are not.
     Numbers(Vec<Number>),
     /// The bytes of all, and where each ends.
     Texts(Vec<u8>, Vec<u32>),
@@ -99,13 +105,33 @@ impl Constants {
         if is_text {
             Constants::Texts(Vec::new(), Vec::with_capacity(count))
         } else {
-            Constants::Numbers(Vec::with_capacity(count))
+            Constants::Floats(Vec::with_capacity(count))
+        }
+    }
+
+    /// Makes room for numbers that are no floats.
+    fn widen(&mut self) -> &mut Constants {
+        if let Constants::Floats(floats) = self {
+            let mut numbers = Vec::with_capacity(floats.capacity());
+            numbers.extend(floats.iter().copied().map(Number::Float));
+            *self = Constants::Numbers(numbers);
+        }
+        self
+    }
+
+    /// The number at an index; none where there are texts.
+    pub(crate) fn number(&self, index: usize) -> Option<Number> {
+        match self {
+            Constants::Floats(floats) => Some(Number::Float(floats[index])),
+            Constants::Numbers(numbers) => Some(numbers[index]),
+            Constants::Texts(..) => None,
         }
     }
 
     /// Number of constants.
     pub(crate) fn len(&self) -> usize {
         match self {
+            Constants::Floats(floats) => floats.len(),
             Constants::Numbers(numbers) => numbers.len(),
             Constants::Texts(_, ends) => ends.len(),
         }
@@ -118,48 +144,55 @@ impl Constants {
 
     /// The order of a constant here and one there.
     pub(crate) fn compare(&self, index: usize, other: &Constants, other_index: usize) -> Ordering {
-        match (self, other) {
-            (Constants::Numbers(one), Constants::Numbers(two)) => {
-                order(one[index], two[other_index])
-            }
-            (Constants::Texts(one, ends), Constants::Texts(two, other_ends)) => {
-                Self::text(one, ends, index).cmp(Self::text(two, other_ends, other_index))
-            }
+        if let (Constants::Texts(one, ends), Constants::Texts(two, other_ends)) = (self, other) {
+            return Self::text(one, ends, index).cmp(Self::text(two, other_ends, other_index));
+        }
+        match (self.number(index), other.number(other_index)) {
+            (Some(one), Some(two)) => order(one, two),
             _ => Ordering::Equal,
         }
     }
 
     /// Appends a constant of others.
     pub(crate) fn push_from(&mut self, other: &Constants, index: usize) {
-        match (self, other) {
-            (Constants::Numbers(numbers), Constants::Numbers(others)) => {
-                numbers.push(others[index])
-            }
-            (Constants::Texts(bytes, ends), Constants::Texts(others, other_ends)) => {
-                bytes.extend_from_slice(Self::text(others, other_ends, index));
-                ends.push(bytes.len() as u32);
-            }
-            _ => {}
+        if let (Constants::Texts(bytes, ends), Constants::Texts(others, other_ends)) =
+            (&mut *self, other)
+        {
+            bytes.extend_from_slice(Self::text(others, other_ends, index));
+            ends.push(bytes.len() as u32);
+        } else if let Some(number) = other.number(index) {
+            self.push_number(number);
         }
     }
 
     /// Appends a constant.
     pub(crate) fn push(&mut self, constant: &Constant) {
-        match (self, constant) {
-            (Constants::Numbers(numbers), Constant::Number(number)) => numbers.push(*number),
+        match (&mut *self, constant) {
             (Constants::Texts(bytes, ends), Constant::Text(text)) => {
                 bytes.extend_from_slice(text);
                 ends.push(bytes.len() as u32);
             }
+            (_, Constant::Number(number)) => self.push_number(*number),
             _ => {}
+        }
+    }
+
+    fn push_number(&mut self, number: Number) {
+        match (self, number.exact()) {
+            (Constants::Floats(floats), Some(float)) => floats.push(float),
+            (known, _) => {
+                if let Constants::Numbers(numbers) = known.widen() {
+                    numbers.push(number);
+                }
+            }
         }
     }
 
     /// The place of a constant that is one of them.
     pub(crate) fn place(&self, constant: &Constant) -> usize {
         let (Ok(place) | Err(place)) = match (self, constant) {
-            (Constants::Numbers(numbers), Constant::Number(number)) => {
-                numbers.binary_search_by(|known| order(*known, *number))
+            (Constants::Floats(_) | Constants::Numbers(_), Constant::Number(number)) => {
+                self.search_number(*number)
             }
             (Constants::Texts(bytes, ends), Constant::Text(text)) => {
                 Self::search(bytes, ends, text)
@@ -167,6 +200,30 @@ impl Constants {
             _ => Err(0),
         };
         place
+    }
+
+    /// Where a number is, or where it would be. It is not NaN.
+    fn search_number(&self, number: Number) -> Result<usize, usize> {
+        match (self, number.exact()) {
+            (Constants::Floats(floats), Some(number)) => {
+                // What lies outside is found at once.
+                match floats.last() {
+                    Some(last) if number <= *last => {}
+                    _ => return Err(floats.len()),
+                }
+                let is_first = floats.first().is_some_and(|first| number < *first);
+                let place =
+                    if is_first { 0 } else { floats.partition_point(|known| *known < number) };
+                if floats.get(place) == Some(&number) { Ok(place) } else { Err(place) }
+            }
+            (Constants::Floats(floats), None) => {
+                floats.binary_search_by(|known| order(Number::Float(*known), number))
+            }
+            (Constants::Numbers(numbers), _) => {
+                numbers.binary_search_by(|known| order(*known, number))
+            }
+            (Constants::Texts(..), _) => Err(0),
+        }
     }
 
     fn search(bytes: &[u8], ends: &[u32], wanted: &[u8]) -> Result<usize, usize> {
@@ -186,13 +243,13 @@ impl Constants {
     /// another type, null or NaN: then it is on no side of any.
     pub(crate) fn rank(&self, value: Value, sources: Sources<'_>) -> Option<u32> {
         let found = match self {
-            Constants::Numbers(numbers) => {
+            Constants::Floats(_) | Constants::Numbers(_) => {
                 let number = match value {
                     Value::Number(number) => number,
                     _ => value.number(sources)?,
                 };
                 number.compare(number)?;
-                numbers.binary_search_by(|known| order(*known, number))
+                self.search_number(number)
             }
             Constants::Texts(bytes, ends) => {
                 Self::search(bytes, ends, sources.bytes(value.string()?))
@@ -207,7 +264,7 @@ impl Constants {
     /// What finding the rank of a value takes, in steps.
     pub(crate) fn steps(&self, value: Value) -> u64 {
         match (self, value) {
-            (Constants::Numbers(_), Value::Untyped(span)) => {
+            (Constants::Floats(_) | Constants::Numbers(_), Value::Untyped(span)) => {
                 1 + steps::of_number(span.length as usize)
             }
             (Constants::Texts(bytes, ends), Value::Text(span) | Value::Untyped(span)) => {
@@ -221,6 +278,7 @@ impl Constants {
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> usize {
         match self {
+            Constants::Floats(floats) => floats.capacity() * size_of::<f64>(),
             Constants::Numbers(numbers) => numbers.capacity() * size_of::<Number>(),
             Constants::Texts(bytes, ends) => bytes.capacity() + ends.capacity() * size_of::<u32>(),
         }

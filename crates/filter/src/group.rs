@@ -1,10 +1,11 @@
 //! Branches that are looked at together: those that are filed under one value, or under nothing.
 //!
-//! New ones are in the *tail*, where each is compared by itself. When many of one shape have come together there, they
+//! New ones are in the *tail*, where they are compared one by one. When many of one shape have come together there, they
 //! become a segment, and segments of like size become one. So there are few segments, and each branch is moved a
 //! logarithmic number of times.
 
 use crate::bound::{Bound, Shape};
+use crate::flat::Flat;
 use crate::merge::Merge;
 use crate::paths::Slot;
 use crate::segment::{BranchId, Segment};
@@ -16,7 +17,9 @@ use alloc::vec::Vec;
 /// Branches of one shape in the tail that are made a segment.
 const SEGMENT_MIN: usize = 16;
 /// Branches in the tail from which shapes are looked for.
-const TAIL_MIN: usize = 32;
+const TAIL_MIN: usize = 48;
+/// Shapes that stand by themselves in the tail.
+const FLATS_MAX: usize = 8;
 /// Segments up to this size together are merged at once: it takes some ten microseconds.
 const AT_ONCE_MAX: usize = 512;
 /// How much larger a segment may be to be merged with the next one.
@@ -25,9 +28,15 @@ const RATIO: usize = 3;
 /// Branches in a tail and in segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
+    /// Of the tail, branches that compare numbers.
+    flats: Vec<Flat>,
+    flat_bytes: usize,
+    /// The others.
     tail: Vec<Entry>,
     /// Of the tail's entries, one after the other.
     bounds: Vec<Bound>,
+    /// Branches in the tail.
+    tail_len: usize,
     /// Entries of the tail at which shapes are looked for again.
     seal_at: usize,
     shapes: Vec<Shaped>,
@@ -60,12 +69,13 @@ struct Shaped {
 impl Group {
     /// Whether all branches that are here are dead and few enough to be looked at in one go.
     pub(crate) fn is_over(&self) -> bool {
-        self.alive == 0 && self.shapes.is_empty() && self.tail.len() <= TAIL_MIN
+        self.alive == 0 && self.shapes.is_empty() && self.tail_len <= TAIL_MIN
     }
 
     /// Branches of the tail.
     pub(crate) fn tail(&self) -> impl Iterator<Item = BranchId> {
-        self.tail.iter().map(|entry| entry.branch)
+        let of_flats = self.flats.iter().flat_map(Flat::branches).copied();
+        self.tail.iter().map(|entry| entry.branch).chain(of_flats)
     }
 
     /// Adds a branch, its bounds sorted by their sides. Returns whether there is something to merge; `dropped` gets
@@ -81,16 +91,39 @@ impl Group {
         self.push_tail(branch, bounds);
         self.count += 1;
         self.alive += 1;
-        if self.tail.len() < self.seal_at.max(TAIL_MIN) {
+        if self.tail_len < self.seal_at.max(TAIL_MIN) {
             return false;
         }
         self.seal(born, is_alive, dropped)
     }
 
     fn push_tail(&mut self, branch: BranchId, bounds: Vec<Bound>) {
+        self.tail_len += 1;
+        if self.push_flat(branch, &bounds) {
+            return;
+        }
         self.text_bytes += bounds.iter().map(Bound::text_bytes).sum::<usize>();
         self.bounds.extend(bounds);
         self.tail.push(Entry { branch, end: self.bounds.len() as u32 });
+    }
+
+    /// Adds a branch to those of its ends, if all of them compare numbers.
+    fn push_flat(&mut self, branch: BranchId, bounds: &[Bound]) -> bool {
+        for flat in &mut self.flats {
+            let before = flat.bytes();
+            if flat.push(branch, bounds) {
+                self.flat_bytes += flat.bytes() - before;
+                return true;
+            }
+        }
+        if self.flats.len() == FLATS_MAX {
+            return false;
+        }
+        let Some(mut flat) = Flat::new(bounds) else { return false };
+        let is_pushed = flat.push(branch, bounds);
+        self.flat_bytes += flat.bytes();
+        self.flats.push(flat);
+        is_pushed
     }
 
     /// Notes that a branch here died. Returns whether there is something to do.
@@ -111,17 +144,24 @@ impl Group {
         is_alive: impl Fn(BranchId) -> bool,
         dropped: &mut Vec<BranchId>,
     ) -> bool {
-        let mut entries: Vec<(BranchId, Vec<Bound>)> = Vec::with_capacity(self.tail.len());
+        let mut entries: Vec<(BranchId, Vec<Bound>)> = Vec::with_capacity(self.tail_len);
+        self.tail_len = 0;
+        self.flat_bytes = 0;
+        let flats = core::mem::take(&mut self.flats);
+        let of_flats = flats.iter().flat_map(Flat::entries);
         let mut bounds = core::mem::take(&mut self.bounds).into_iter();
         self.text_bytes = 0;
         let mut begin = 0;
-        for entry in core::mem::take(&mut self.tail) {
+        let of_tail = core::mem::take(&mut self.tail).into_iter().map(|entry| {
             let own = bounds.by_ref().take((entry.end - begin) as usize).collect();
             begin = entry.end;
-            if is_alive(entry.branch) {
-                entries.push((entry.branch, own));
+            (entry.branch, own)
+        });
+        for (branch, own) in of_flats.chain(of_tail) {
+            if is_alive(branch) {
+                entries.push((branch, own));
             } else {
-                dropped.push(entry.branch);
+                dropped.push(branch);
                 self.count -= 1;
             }
         }
@@ -147,7 +187,7 @@ impl Group {
             let segment = Arc::new(Segment::new(*born, &shape, &same));
             grown.push(self.shaped(shape, segment));
         }
-        self.seal_at = 2 * self.tail.len();
+        self.seal_at = 2 * self.tail_len;
         let mut is_more = false;
         for shaped in grown {
             is_more |= self.merge_small(shaped, born, &is_alive, dropped);
@@ -223,7 +263,7 @@ impl Group {
         is_alive: impl Fn(BranchId) -> bool,
         dropped: &mut Vec<BranchId>,
     ) {
-        if self.is_swept && self.tail.iter().any(|entry| !is_alive(entry.branch)) {
+        if self.is_swept && self.tail().any(|branch| !is_alive(branch)) {
             self.seal(born, is_alive, dropped);
         }
     }
@@ -260,6 +300,24 @@ impl Group {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
+        for flat in &self.flats {
+            flat.search(slots, sources, steps, hit);
+        }
+        if !self.tail.is_empty() {
+            self.search_tail(slots, sources, steps, hit);
+        }
+        for segment in self.shapes.iter().flat_map(|shaped| &shaped.segments) {
+            segment.search(slots, sources, steps, hit);
+        }
+    }
+
+    fn search_tail(
+        &self,
+        slots: &[Value],
+        sources: Sources<'_>,
+        steps: &mut Steps,
+        hit: &mut impl FnMut(BranchId),
+    ) {
         let mut begin = 0;
         if !steps.spend(self.tail.len() as u64) {
             return;
@@ -276,14 +334,13 @@ impl Group {
             }
             begin = end;
         }
-        for segment in self.shapes.iter().flat_map(|shaped| &shaped.segments) {
-            segment.search(slots, sources, steps, hit);
-        }
     }
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Group>()
+            + self.flats.capacity() * size_of::<Flat>()
+            + self.flat_bytes
             + self.tail.capacity() * size_of::<Entry>()
             + self.bounds.capacity() * size_of::<Bound>()
             + self.shapes.capacity() * size_of::<Shaped>()

@@ -49,26 +49,29 @@ impl Headers<'_> {
             }
             let (start, end) = field.name;
             let found = self.trie.name(node, table.bytes(), start, end);
-            if let Some(found) = found
-                && self.is_first(found)
-            {
-                left -= 1;
-                let Some(value) = field.value() else { break };
-                self.value(value, found);
+            let Some(found) = found else { continue };
+            match self.trie.slot(found) {
+                Some(slot) if self.trie.is_leaf(found) => {
+                    // Nothing that is there is missing.
+                    if !matches!(self.slots[slot], Value::Missing) {
+                        continue;
+                    }
+                    let Some(value) = field.value() else { break };
+                    self.slots[slot] = of(value, self.properties);
+                    left -= 1;
+                }
+                _ => {
+                    if self.meet(found) {
+                        let Some(value) = field.value() else { break };
+                        self.value(value, found);
+                        left -= 1;
+                    }
+                }
             }
         }
     }
 
-    /// Whether a field is the first one of its name.
-    #[inline]
-    fn is_first(&mut self, node: NodeId) -> bool {
-        match self.trie.slot(node) {
-            // Nothing that is there is missing.
-            Some(slot) if self.trie.is_leaf(node) => matches!(self.slots[slot], Value::Missing),
-            _ => self.meet(node),
-        }
-    }
-
+    /// Whether it is the first one of its name.
     fn meet(&mut self, node: NodeId) -> bool {
         if self.met.flags.len() <= node as usize {
             self.met.flags.resize(self.trie.len(), false);
@@ -89,7 +92,6 @@ impl Headers<'_> {
         }
     }
 
-    #[inline]
     fn value(&mut self, value: ValueRef<'_>, node: NodeId) {
         if let Some(slot) = self.trie.slot(node) {
             self.slots[slot] = of(value, self.properties);
@@ -109,7 +111,7 @@ const POWERS: [f64; 23] = [
 ];
 
 /// A field's value; `properties` is what it lies in.
-#[inline]
+#[inline(always)]
 pub(crate) fn of(value: ValueRef<'_>, properties: &[u8]) -> Value {
     let signed = |value: i64| Value::Number(Number::Signed(value));
     let span = |bytes: &[u8], make: fn(Span) -> Value| {
@@ -129,20 +131,22 @@ pub(crate) fn of(value: ValueRef<'_>, properties: &[u8]) -> Value {
         }
         ValueRef::F32(value) => Value::Number(Number::Float(value.into())),
         ValueRef::F64(value) => Value::Number(Number::Float(value)),
-        ValueRef::Decimal { scale, value } => {
-            // The nearest float. Up to a scale of 22 both are floats as they are, and their quotient is rounded once;
-            // above it would be twice.
-            let nearest = match POWERS.get(usize::from(scale)) {
-                Some(power) => f64::from(value) / power,
-                None => format!("{value}e-{scale}").parse().unwrap_or(f64::NAN),
-            };
-            Value::Number(Number::Float(nearest))
-        }
+        ValueRef::Decimal { scale, value } => Value::Number(Number::Float(decimal(scale, value))),
         ValueRef::LongString(text) => span(text, Value::Text),
         ValueRef::Binary(bytes) => span(bytes, Value::Binary),
         ValueRef::Array(array) => span(array.bytes(), Value::Array),
         ValueRef::Table(table) => span(table.bytes(), Value::Object),
         ValueRef::Void => Value::Null,
+    }
+}
+
+/// The float nearest to a decimal. Up to a scale of 22 both parts are floats as they are, and their quotient is rounded
+/// once; above it would be twice.
+#[inline(never)]
+fn decimal(scale: u8, value: u32) -> f64 {
+    match POWERS.get(usize::from(scale)) {
+        Some(power) => f64::from(value) / power,
+        None => format!("{value}e-{scale}").parse().unwrap_or(f64::NAN),
     }
 }
 

@@ -14,6 +14,7 @@ mod error;
 mod extract;
 mod filter;
 mod fix;
+mod flat;
 mod group;
 mod headers;
 mod json;

@@ -54,6 +54,16 @@ impl Number {
         }
     }
 
+    /// The float that is this number exactly; `None` for integers of 2^53 and more, though a few of them are floats.
+    #[inline]
+    pub(crate) fn exact(self) -> Option<f64> {
+        match self {
+            Number::Signed(value) if value.unsigned_abs() < EXACT_END => Some(value as f64),
+            Number::Float(value) => Some(value),
+            _ => None,
+        }
+    }
+
     /// The exact order of two numbers; `None` if one is NaN.
     #[inline]
     #[must_use]

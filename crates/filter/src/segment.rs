@@ -1,7 +1,7 @@
 //! Many branches of one shape that do not change: their constants sorted, their ends as ranks in columns.
 
 use crate::atom::Limit;
-use crate::bound::{Bound, Constants, Shape, Side, order};
+use crate::bound::{Bound, Constants, SIDES_MAX, Shape, Side, order};
 use crate::columns::{Compared, Ranks, scan};
 use crate::steps::Steps;
 use crate::value::{Sources, Value};
@@ -40,10 +40,16 @@ pub(crate) struct Column {
     pub(crate) ranks: Ranks,
 }
 
+impl Column {
+    /// The column and what it is compared with, by the ranks of a message's values in the dictionaries.
+    fn compared(&self, ranks: &[u32; SIDES_MAX]) -> Compared<'_> {
+        let rank = ranks[self.dictionary];
+        Compared { ranks: &self.ranks, is_lower: self.is_lower, rank }
+    }
+}
+
 /// Entries that are compared in one step.
 const ENTRIES_PER_STEP: usize = 16;
-/// Columns whose comparison needs no memory.
-const COLUMNS_INLINE: usize = 8;
 
 /// The rank that stands in a column for an end at the constant with this index.
 pub(crate) fn rank_of(limit: Limit, index: usize) -> u32 {
@@ -131,6 +137,13 @@ impl Segment {
         segment
     }
 
+    /// Whether entries have an end on this side that compares with a dictionary.
+    fn has_side(&self, dictionary: usize, is_lower: bool) -> bool {
+        let is_it =
+            |column: &Column| column.dictionary == dictionary && column.is_lower == is_lower;
+        self.columns.iter().any(is_it)
+    }
+
     /// Number of entries, dead ones included.
     pub(crate) fn len(&self) -> usize {
         self.branches.len()
@@ -144,39 +157,41 @@ impl Segment {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
-        let mut ranks = [0; COLUMNS_INLINE];
-        for (rank, dictionary) in ranks.iter_mut().zip(&self.dictionaries) {
+        let mut ranks = [0; SIDES_MAX];
+        for (index, dictionary) in self.dictionaries.iter().enumerate() {
             let value = slots.get(dictionary.slot as usize).copied().unwrap_or(Value::Missing);
             if !steps.spend(dictionary.constants.steps(value)) {
                 return;
             }
             // Null and unlike types are on no side: none of the entries holds.
-            let Some(found) = dictionary.constants.rank(value, sources) else { return };
-            *rank = found;
-        }
-        let compared = |column: &'_ Column| (column.is_lower, ranks[column.dictionary]);
-        let mut columns = [None; COLUMNS_INLINE];
-        for (place, column) in columns.iter_mut().zip(&self.columns) {
-            let (is_lower, rank) = compared(column);
-            *place = Some(Compared { ranks: &column.ranks, is_lower, rank });
+            let Some(rank) = dictionary.constants.rank(value, sources) else { return };
+            // What lies below all lower ends, or above all upper ones, is on no side of any.
+            let is_outside = match rank {
+                0 => self.has_side(index, true),
+                _ if rank as usize == 2 * dictionary.constants.len() => self.has_side(index, false),
+                _ => false,
+            };
+            if is_outside {
+                return;
+            }
+            ranks[index] = rank;
         }
         let count = self.branches.len();
         if !steps.spend((count / ENTRIES_PER_STEP) as u64) {
             return;
         }
         let mut hit = |entry: usize| hit(self.branches[entry]);
-        match columns {
-            [None, ..] => scan(&[], count, &mut hit),
-            [Some(one), None, ..] => scan(&[one], count, &mut hit),
-            [Some(one), Some(two), None, ..] => scan(&[one, two], count, &mut hit),
-            _ => {
-                let columns: [Compared<'_>; COLUMNS_INLINE] = columns.map(|column| {
-                    column.or(columns[0]).unwrap_or(Compared {
-                        ranks: &self.columns[0].ranks,
-                        is_lower: true,
-                        rank: 0,
-                    })
-                });
+        match &self.columns[..] {
+            [] => scan(&[], count, &mut hit),
+            [one] => scan(&[one.compared(&ranks)], count, &mut hit),
+            [one, two] => {
+                scan(&[one.compared(&ranks), two.compared(&ranks)], count, &mut hit);
+            }
+            [one, others @ ..] => {
+                let mut columns = [one.compared(&ranks); SIDES_MAX];
+                for (place, column) in columns[1..].iter_mut().zip(others) {
+                    *place = column.compared(&ranks);
+                }
                 scan(&columns[..self.columns.len()], count, &mut hit);
             }
         }
@@ -190,9 +205,6 @@ impl Segment {
         size_of::<Segment>() + self.branches.capacity() * size_of::<BranchId>() + constants + ranks
     }
 }
-
-/// Sides of a shape at most.
-pub(crate) const SIDES_MAX: usize = COLUMNS_INLINE;
 
 /// The fields of a shape, each with its type.
 fn fields(shape: &Shape) -> Vec<(Slot, bool)> {

@@ -125,7 +125,7 @@ pub struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// Its value; `None` where that is malformed.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn value(self) -> Option<ValueRef<'a>> {
         let (letter, bytes) = self.value;
@@ -259,7 +259,7 @@ impl<'a> ValueRef<'a> {
     }
 
     /// Reads a value whose letter was read.
-    #[inline]
+    #[inline(always)]
     fn of(letter: u8, reader: &mut Reader<'a>) -> Result<ValueRef<'a>, Malformed> {
         Ok(match letter {
             b't' => ValueRef::Bool(reader.u8()? != 0),

@@ -17,7 +17,9 @@ pub(super) fn is_plain(text: &[u8]) -> bool {
     let is_other = |byte: &u8| byte.cast_signed() < 0x20 || *byte == b'\\';
     // Without a branch for each byte, which is what vector instructions are made of.
     let has_other = |block: &[u8; BLOCK]| {
-        block.iter().fold(false, |found, byte| found | (byte.cast_signed() < 0x20) | (*byte == b'\\'))
+        block
+            .iter()
+            .fold(false, |found, byte| found | (byte.cast_signed() < 0x20) | (*byte == b'\\'))
     };
     let (blocks, rest) = text.as_chunks();
     let has_any = match text.last_chunk() {

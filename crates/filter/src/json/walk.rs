@@ -134,17 +134,19 @@ impl Walk<'_> {
     fn value(&mut self, at: usize) -> Value {
         let span = |end: usize| Span::new(Source::Body, at, end);
         let found = match self.text.get(at) {
-            Some(b'"') => string_end::<false>(self.text, at + 1).ok().and_then(|(end, is_escaped)| {
-                if !is_escaped {
-                    return Span::new(Source::Body, at + 1, end).map(Value::Text);
-                }
-                if !self.steps.spend(steps::of_escapes(end - at)) {
-                    return None;
-                }
-                let begin = self.made.len();
-                decode(&self.text[at + 1..end], self.made).ok()?;
-                Span::new(Source::Made, begin, self.made.len()).map(Value::Text)
-            }),
+            Some(b'"') => {
+                string_end::<false>(self.text, at + 1).ok().and_then(|(end, is_escaped)| {
+                    if !is_escaped {
+                        return Span::new(Source::Body, at + 1, end).map(Value::Text);
+                    }
+                    if !self.steps.spend(steps::of_escapes(end - at)) {
+                        return None;
+                    }
+                    let begin = self.made.len();
+                    decode(&self.text[at + 1..end], self.made).ok()?;
+                    Span::new(Source::Made, begin, self.made.len()).map(Value::Text)
+                })
+            }
             Some(b'{') => span(value_end(self.text, at)).map(Value::Object),
             Some(b'[') => span(value_end(self.text, at)).map(Value::Array),
             Some(b't') => Some(Value::Bool(true)),

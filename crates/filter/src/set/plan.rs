@@ -4,10 +4,9 @@
 use super::GroupKey;
 use super::filing::{Filing, PREFIXES};
 use crate::atom::{Atom, Constant, Kind, Limit};
-use crate::bound::Bound;
+use crate::bound::{Bound, SIDES_MAX};
 use crate::paths::Slot;
 use crate::program::Program;
-use crate::segment::SIDES_MAX;
 use crate::tree::Expr;
 use alloc::vec::Vec;
 
