@@ -60,8 +60,8 @@ pub(crate) struct Atom<'e> {
 pub(crate) enum Kind<'e> {
     /// The field is one of these, at least one.
     Equal(&'e Path, Vec<Key>),
-    /// The field lies in these ends, one or two.
-    Range(&'e Path, Vec<(Limit, Constant)>),
+    /// The field lies behind this end, and behind a second one.
+    Range(&'e Path, (Limit, Constant), Option<(Limit, Constant)>),
     /// The field begins so, and the condition says more.
     Prefix(&'e Path, Box<[u8]>),
     /// Anything else.
@@ -122,15 +122,15 @@ fn against<'e>(path: &'e Path, comparison: Comparison, literal: &Literal) -> Opt
         Comparison::Greater => Limit::Above,
         Comparison::GreaterOrEqual => Limit::From,
     };
-    Some(Kind::Range(path, Vec::from([(limit, constant(literal)?)])))
+    Some(Kind::Range(path, (limit, constant(literal)?), None))
 }
 
 fn tested<'e>(path: &'e Path, test: &'e Test) -> Option<Kind<'e>> {
     match test {
         Test::Between { low, high, negated: false } => match (&**low, &**high) {
             (Expr::Literal(low), Expr::Literal(high)) => {
-                let ends = [(Limit::From, constant(low)?), (Limit::UpTo, constant(high)?)];
-                Some(Kind::Range(path, ends.into()))
+                let upper = (Limit::UpTo, constant(high)?);
+                Some(Kind::Range(path, (Limit::From, constant(low)?), Some(upper)))
             }
             _ => None,
         },

@@ -6,8 +6,8 @@ use crate::parser::{self, Parsed};
 use crate::path::Path;
 use crate::tree::Expr;
 use alloc::boxed::Box;
-use alloc::string::ToString;
-use core::fmt;
+use alloc::string::String;
+use core::fmt::{self, Write};
 
 /// How often a set has a text of a filter at most, with the tables for looking for it.
 const TEXT_COPIES: usize = 7;
@@ -16,6 +16,9 @@ const NODE_BYTES: usize = 64;
 const PLACE_BYTES: usize = 512;
 /// Bytes that a step of a field takes.
 const STEP_BYTES: usize = 256;
+
+/// Bytes by which a normal form is longer than the text, as far as room is made for it.
+const NORMAL_MORE: usize = 16;
 
 /// A filter. Two are equal when their normal forms are.
 #[derive(Clone)]
@@ -35,8 +38,10 @@ impl Filter {
     /// Where and why it is none, or which limit it passes.
     pub fn parse(text: &str, limits: &Limits) -> Result<Filter, FilterError> {
         let Parsed { tree, fields, quantifiers, weight } = parser::parse(text, limits)?;
-        let normal = tree.to_string().into();
-        Ok(Filter { tree, normal, fields: fields.into(), quantifiers, weight })
+        // Mostly as long as the text.
+        let mut normal = String::with_capacity(text.len() + NORMAL_MORE);
+        let _ = write!(normal, "{tree}");
+        Ok(Filter { tree, normal: normal.into(), fields: fields.into(), quantifiers, weight })
     }
 
     /// The fields that it names, each once.

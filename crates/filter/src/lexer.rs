@@ -24,8 +24,27 @@ pub(crate) enum Token<'t> {
     End,
 }
 
-const SIGNS: [&str; 16] =
-    ["<>", "!=", "<=", ">=", "(", ")", ",", "=", "<", ">", "+", "-", "*", "/", "%", "."];
+/// The sign that a text begins with, and its length. There are two for "unlike", which mean the same.
+fn sign(text: &[u8]) -> Option<(&'static str, usize)> {
+    Some(match text {
+        [b'<', b'>', ..] | [b'!', b'=', ..] => ("<>", 2),
+        [b'<', b'=', ..] => ("<=", 2),
+        [b'>', b'=', ..] => (">=", 2),
+        [b'(', ..] => ("(", 1),
+        [b')', ..] => (")", 1),
+        [b',', ..] => (",", 1),
+        [b'=', ..] => ("=", 1),
+        [b'<', ..] => ("<", 1),
+        [b'>', ..] => (">", 1),
+        [b'+', ..] => ("+", 1),
+        [b'-', ..] => ("-", 1),
+        [b'*', ..] => ("*", 1),
+        [b'/', ..] => ("/", 1),
+        [b'%', ..] => ("%", 1),
+        [b'.', ..] => (".", 1),
+        _ => return None,
+    })
+}
 
 /// Reads one token after the other.
 pub(crate) struct Lexer<'t> {
@@ -47,8 +66,9 @@ impl<'t> Lexer<'t> {
 
     /// The next token and the byte at which it begins.
     pub(crate) fn next(&mut self) -> Result<(Token<'t>, usize), FilterError> {
-        let space = self.rest().bytes().take_while(|byte| b" \t\n\r\x0c".contains(byte)).count();
-        self.at += space;
+        while let Some(b' ' | b'\t' | b'\n' | b'\r' | 0x0c) = self.text.as_bytes().get(self.at) {
+            self.at += 1;
+        }
         let at = self.at;
         Ok((self.token()?, at))
     }
@@ -82,30 +102,35 @@ impl<'t> Lexer<'t> {
             }
             _ if word::is_start(character) => self.word(),
             _ => {
-                let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
-                let sign = sign.ok_or_else(|| self.error(self.at, Reason::Character(character)))?;
-                self.at += sign.len();
-                Ok(Token::Sign(if sign == "!=" { "<>" } else { sign }))
+                let Some((sign, length)) = sign(rest.as_bytes()) else {
+                    return Err(self.error(self.at, Reason::Character(character)));
+                };
+                self.at += length;
+                Ok(Token::Sign(sign))
             }
         }
     }
 
     fn string(&mut self) -> Result<String, FilterError> {
         let begin = self.at;
-        let mut text = String::new();
         self.at += 1;
-        loop {
-            let Some((part, _)) = self.rest().split_once('\'') else {
-                return Err(self.error(begin, Reason::Unclosed("the string")));
-            };
-            text.push_str(part);
-            self.at += part.len() + 1;
-            if !self.rest().starts_with('\'') {
-                return Ok(text);
-            }
+        let mut text = String::from(self.quoted_part(begin)?);
+        while self.rest().starts_with('\'') {
             text.push('\'');
             self.at += 1;
+            text.push_str(self.quoted_part(begin)?);
         }
+        Ok(text)
+    }
+
+    /// What stands before the next quote; the string begins at `begin`.
+    fn quoted_part(&mut self, begin: usize) -> Result<&'t str, FilterError> {
+        let rest = self.rest();
+        let Some(length) = rest.bytes().position(|byte| byte == b'\'') else {
+            return Err(self.error(begin, Reason::Unclosed("the string")));
+        };
+        self.at += length + 1;
+        Ok(&rest[..length])
     }
 
     fn number(&mut self) -> Result<Token<'t>, FilterError> {
@@ -147,12 +172,10 @@ impl<'t> Lexer<'t> {
         let text = &self.rest()[..end];
         let has_float_suffix = self.is_suffix(end, "fFdD");
         let has_suffix = has_float_suffix || !is_float && self.is_suffix(end, "lL");
-        let number = match text.parse::<i128>() {
-            Ok(wide) if !is_float && !has_float_suffix => Number::from_wide(wide),
-            _ if is_float || has_float_suffix => {
-                text.parse().ok().filter(|value: &f64| value.is_finite()).map(Number::Float)
-            }
-            _ => None,
+        let number = if is_float || has_float_suffix {
+            text.parse().ok().filter(|value: &f64| value.is_finite()).map(Number::Float)
+        } else {
+            text.parse().ok().and_then(|value| Some(Number::from_unsigned(value)))
         };
         let end = end + usize::from(has_suffix);
         match number {
@@ -176,8 +199,7 @@ impl<'t> Lexer<'t> {
 
     /// Length of the word that is next.
     fn word_length(&self) -> usize {
-        let rest = self.rest();
-        rest.find(|character| !word::is_part(character)).unwrap_or(rest.len())
+        word::length(self.rest())
     }
 
     fn word(&mut self) -> Result<Token<'t>, FilterError> {

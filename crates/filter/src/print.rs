@@ -33,7 +33,9 @@ impl Display for Expr {
             Expr::Or(list) => joined(list, " OR ", Level::And, f),
             Expr::Compare(comparison, left, right) => {
                 at_least(left, Level::Sum, f)?;
-                write!(f, " {comparison} ")?;
+                f.write_char(' ')?;
+                comparison.fmt(f)?;
+                f.write_char(' ')?;
                 at_least(right, Level::Sum, f)
             }
             Expr::Arithmetic(operator, left, right) => {
@@ -135,7 +137,14 @@ impl Display for Number {
 }
 
 fn quoted(text: &str, f: &mut Formatter<'_>) -> fmt::Result {
-    write!(f, "'{}'", text.replace('\'', "''"))
+    f.write_char('\'')?;
+    for (index, part) in text.split('\'').enumerate() {
+        if index > 0 {
+            f.write_str("''")?;
+        }
+        f.write_str(part)?;
+    }
+    f.write_char('\'')
 }
 
 impl Display for Comparison {
@@ -251,7 +260,10 @@ fn stepped(prefix: &str, steps: &[Step], f: &mut Formatter<'_>) -> fmt::Result {
     f.write_str(prefix)?;
     for step in steps {
         match step {
-            Step::Name(name) if word::is_step(name) => write!(f, ".{name}")?,
+            Step::Name(name) if word::is_step(name) => {
+                f.write_char('.')?;
+                f.write_str(name)?;
+            }
             Step::Name(name) if !name.is_empty() && !name.contains(['[', ']']) => {
                 write!(f, ".[{name}]")?;
             }

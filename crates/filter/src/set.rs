@@ -190,7 +190,7 @@ impl FilterSet {
         let number = self.next_number;
         let found = Match { number, target };
         let hash = self.state.hash_one(filter.normal());
-        if let Some(id) = self.place(filter) {
+        if let Some(id) = self.place(filter, hash) {
             if let Some(entry) = &mut self.filters[id as usize] {
                 self.entry_bytes -= entry.bytes();
                 entry.uses.push(found);
@@ -199,7 +199,7 @@ impl FilterSet {
             self.next_number += 1;
             return Ok(Subscription { filter: id, number });
         }
-        self.check(filter, &self.limits, 0)?;
+        self.check_new(filter, &self.limits, 0)?;
         let id = self.free_filters.pop().unwrap_or_else(|| {
             self.filters.push(None);
             (self.filters.len() - 1) as u32
@@ -229,18 +229,27 @@ impl FilterSet {
     /// # Errors
     /// What there would be too much of.
     pub fn check(&self, filter: &Filter, limits: &SetLimits, others: usize) -> Result<(), SetFull> {
-        if self.place(filter).is_some() {
-            return Ok(());
+        match self.place(filter, self.state.hash_one(filter.normal())) {
+            Some(_) => Ok(()),
+            None => self.check_new(filter, limits, others),
         }
+    }
+
+    /// The same for a filter that is not there.
+    fn check_new(&self, filter: &Filter, limits: &SetLimits, others: usize) -> Result<(), SetFull> {
         let SetLimits { filters_max, paths_max, bytes_max, .. } = *limits;
         let full = |what, allowed| Err(SetFull { what, allowed });
         if self.len() >= filters_max {
             return full("filters", filters_max);
         }
-        let paths = &self.program.paths;
-        let new = filter.fields().iter().filter(|path| !paths.contains(path)).count();
-        if self.program.fields() + new + filter.quantifiers() > paths_max {
-            return full("fields in all filters", paths_max);
+        let known = self.program.fields() + filter.quantifiers();
+        // Mostly there is room even if all of them are new.
+        if known + filter.fields().len() > paths_max {
+            let paths = &self.program.paths;
+            let new = filter.fields().iter().filter(|path| !paths.contains(path)).count();
+            if known + new > paths_max {
+                return full("fields in all filters", paths_max);
+            }
         }
         let bytes = self.bytes().saturating_add(filter.bytes_max());
         if bytes.saturating_add(others) > bytes_max {
@@ -256,12 +265,12 @@ impl FilterSet {
     }
 
     /// The place of a filter that is there.
-    fn place(&self, filter: &Filter) -> Option<u32> {
+    fn place(&self, filter: &Filter, hash: u64) -> Option<u32> {
         let is_same = |id: &u32| {
             let entry = self.filters[*id as usize].as_ref();
             entry.is_some_and(|entry| *entry.normal == *filter.normal())
         };
-        self.by_text.find(self.state.hash_one(filter.normal()), is_same).copied()
+        self.by_text.find(hash, is_same).copied()
     }
 
     /// Takes a use of a filter out. Whether it was there.
@@ -332,20 +341,24 @@ impl FilterSet {
             }
             plans.push(Plan::evaluated(filter.tree()));
         }
-        let (mut all, mut slots) = (Vec::new(), Vec::new());
+        let mut all = Vec::with_capacity(plans.iter().map(Plan::places).sum());
+        let mut slots = Vec::with_capacity(plans.iter().map(|plan| plan.slots.len()).sum());
         let mut is_unindexed = false;
         for plan in plans {
+            let places = plan.places();
             slots.extend(plan.slots);
             is_unindexed |= plan.keys.is_none() && plan.bounds.is_empty();
             let rest = match &plan.rest {
                 Some(rest) => self.program.acquire(rest),
                 None => NONE,
             };
-            let places = match plan.keys {
-                None => Vec::from([Filing::ALL]),
-                Some(keys) => keys.into_iter().map(|key| self.filing.group(key)).collect(),
-            };
-            for (index, group) in places.into_iter().enumerate() {
+            let mut keys = plan.keys.into_iter().flatten();
+            let mut bounds = plan.bounds;
+            for index in 0..places {
+                let group = match keys.next() {
+                    Some(key) => self.filing.group(key),
+                    None => Filing::ALL,
+                };
                 if rest != NONE && index > 0 {
                     self.program.use_again(rest);
                 }
@@ -361,7 +374,11 @@ impl FilterSet {
                     }
                 };
                 all.push(branch_id);
-                self.enter(branch_id, group, plan.bounds.clone());
+                let own = match index + 1 == places {
+                    true => core::mem::take(&mut bounds),
+                    false => bounds.clone(),
+                };
+                self.enter(branch_id, group, own);
             }
         }
         Entry {

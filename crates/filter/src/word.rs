@@ -13,6 +13,17 @@ pub(crate) fn is_part(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '$')
 }
 
+/// Bytes of the word that `text` begins with.
+pub(crate) fn length(text: &str) -> usize {
+    let is_other = |byte: &u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'));
+    let bytes = text.as_bytes();
+    match bytes.iter().position(is_other) {
+        Some(end) if bytes[end].is_ascii() => end,
+        Some(_) => text.find(|character| !is_part(character)).unwrap_or(text.len()),
+        None => text.len(),
+    }
+}
+
 /// Whether a word is never a field of the headers table without its section.
 pub(crate) fn is_reserved(word: &str) -> bool {
     ["AND", "OR", "NOT", "IN", "IS", "LIKE", "NULL", "TRUE", "FALSE"]
@@ -22,7 +33,7 @@ pub(crate) fn is_reserved(word: &str) -> bool {
 
 /// Whether a name can be a step of a path as it is.
 pub(crate) fn is_step(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(is_part)
+    !name.is_empty() && length(name) == name.len()
 }
 
 /// Whether a header's name can stand alone as it is.

@@ -3,7 +3,7 @@
 
 use super::GroupKey;
 use super::filing::{Filing, PREFIXES};
-use crate::atom::{Atom, Constant, Kind, Limit};
+use crate::atom::{Atom, Constant, Key, Kind, Limit};
 use crate::bound::{Bound, SIDES_MAX};
 use crate::paths::Slot;
 use crate::program::Program;
@@ -64,36 +64,40 @@ impl Plan {
 
     /// Makes bounds of an atom, if it says nothing else and there is room for them.
     fn bound(&mut self, atom: &Atom<'_>, program: &mut Program) -> bool {
+        let of_key: Constant;
         let (path, ends) = match &atom.kind {
-            Kind::Equal(path, keys) => match &keys[..] {
-                [key] => match key.constant() {
-                    Some(constant) => (
-                        *path,
-                        Vec::from([(Limit::From, constant.clone()), (Limit::UpTo, constant)]),
-                    ),
-                    None => return false,
-                },
+            Kind::Equal(path, keys) => match keys[..].first().and_then(Key::constant) {
+                Some(constant) if keys.len() == 1 => {
+                    of_key = constant;
+                    (*path, [Some((Limit::From, &of_key)), Some((Limit::UpTo, &of_key))])
+                }
                 _ => return false,
             },
-            Kind::Range(path, ends) => (*path, ends.clone()),
+            Kind::Range(path, (limit, constant), second) => {
+                let second = second.as_ref().map(|(limit, constant)| (*limit, constant));
+                (*path, [Some((*limit, constant)), second])
+            }
             Kind::Prefix(..) | Kind::Other => return false,
         };
-        let is_short = |(_, constant): &(Limit, Constant)| match constant {
+        let is_short = |(_, constant): &(Limit, &Constant)| match constant {
             Constant::Text(text) => text.len() <= BOUND_BYTES_MAX,
             Constant::Number(_) => true,
         };
-        if !ends.iter().all(is_short) {
+        let ends = || ends.iter().flatten();
+        if self.bounds.len() + ends().count() > SIDES_MAX || !ends().all(is_short) {
             return false;
         }
         let slot = program.paths.acquire(path);
-        let bounds: Vec<Bound> =
-            ends.into_iter().map(|(limit, constant)| Bound { slot, limit, constant }).collect();
-        let is_free = |bound: &Bound| self.bounds.iter().all(|known| known.side() != bound.side());
-        if self.bounds.len() + bounds.len() > SIDES_MAX || !bounds.iter().all(is_free) {
-            program.paths.release(slot);
-            return false;
+        let before = self.bounds.len();
+        for (limit, constant) in ends() {
+            let bound = Bound { slot, limit: *limit, constant: (*constant).clone() };
+            if self.bounds.iter().any(|known| known.side() == bound.side()) {
+                self.bounds.truncate(before);
+                program.paths.release(slot);
+                return false;
+            }
+            self.bounds.push(bound);
         }
-        self.bounds.extend(bounds);
         self.slots.push(slot);
         true
     }
