@@ -51,6 +51,31 @@ enum Op {
     Call(Function, Box<[NodeId]>),
 }
 
+impl Op {
+    /// Whether it says TRUE, FALSE or unknown, and is no constant and no field.
+    #[inline]
+    fn is_condition(&self) -> bool {
+        match self {
+            Op::Not(_)
+            | Op::And(_)
+            | Op::Or(_)
+            | Op::Compare(..)
+            | Op::Test(..)
+            | Op::Quantified(..)
+            | Op::Is { .. } => true,
+            Op::Null
+            | Op::Bool(_)
+            | Op::Number(_)
+            | Op::Text(_)
+            | Op::Slot(_)
+            | Op::Arithmetic(..)
+            | Op::Negate(_)
+            | Op::Plus(_)
+            | Op::Call(..) => false,
+        }
+    }
+}
+
 /// A test of a value.
 #[derive(Clone, Debug, PartialEq, Hash)]
 enum TestOp {

@@ -7,7 +7,7 @@ use crate::number::Number;
 use crate::regexp::RegexpRoom;
 use crate::steps::{self, Steps};
 use crate::tree::{Arithmetic, Comparison, IsKind, Quantifier};
-use crate::value::{Source, Sources, Span, Truth, Value, compare};
+use crate::value::{Source, Sources, Span, Truth, Value, compare, holds};
 use alloc::vec::Vec;
 
 /// Room for results, used again for the next message.
@@ -82,32 +82,40 @@ impl Evaluation<'_> {
 
     /// Whether a part is TRUE.
     pub(crate) fn is_true(&mut self, id: NodeId) -> bool {
-        self.value(id).truth() == Some(true)
+        self.truth(id) == Some(true)
     }
 
     fn truth(&mut self, id: NodeId) -> Truth {
-        self.value(id).truth()
+        let Some(Some(node)) = self.program.nodes.get(id as usize) else { return None };
+        if node.users > 1 || !node.op.is_condition() {
+            return self.value(id).truth();
+        }
+        // Nobody else asks for it.
+        if self.spend(1) { self.condition(&node.op) } else { None }
     }
 
     /// The value of a part. As deep as the expression.
+    #[inline]
     pub(super) fn value(&mut self, id: NodeId) -> Value {
         let Some(Some(node)) = self.program.nodes.get(id as usize) else { return Value::Null };
         match node.op {
-            Op::Slot(slot) => return self.slot(slot),
-            Op::Number(number) => return Value::Number(number),
-            Op::Null => return Value::Null,
-            Op::Bool(value) => return Value::Bool(value),
-            Op::Text(owner) => return self.text(owner),
-            _ => {}
+            Op::Slot(slot) => self.slot(slot),
+            Op::Number(number) => Value::Number(number),
+            Op::Null => Value::Null,
+            Op::Bool(value) => Value::Bool(value),
+            Op::Text(owner) => self.text(owner),
+            _ => match self.room.results[id as usize] {
+                (epoch, known) if epoch == self.room.epoch => known,
+                _ => self.new_value(id, &node.op),
+            },
         }
-        let (epoch, known) = self.room.results[id as usize];
-        if epoch == self.room.epoch {
-            return known;
-        }
+    }
+
+    fn new_value(&mut self, id: NodeId, op: &Op) -> Value {
         if !self.spend(1) {
             return Value::Null;
         }
-        let value = self.compute(&node.op);
+        let value = self.compute(op);
         if self.room.steps.has_run_out() {
             return Value::Null;
         }
@@ -143,13 +151,6 @@ impl Evaluation<'_> {
     fn compute(&mut self, op: &Op) -> Value {
         match op {
             Op::Null | Op::Bool(_) | Op::Number(_) | Op::Text(_) | Op::Slot(_) => Value::Null,
-            Op::Not(inner) => Value::of_truth(self.truth(*inner).map(|value| !value)),
-            Op::And(list) => Value::of_truth(self.all(list, false)),
-            Op::Or(list) => Value::of_truth(self.all(list, true)),
-            Op::Compare(comparison, one, two) => {
-                let (one, two) = (self.value(*one), self.value(*two));
-                Value::of_truth(self.compare(*comparison, one, two))
-            }
             Op::Arithmetic(operator, one, two) => {
                 let (one, two) = (self.value(*one), self.value(*two));
                 let (Some(one), Some(two)) = (self.number(one), self.number(two)) else {
@@ -171,13 +172,32 @@ impl Evaluation<'_> {
                 let value = self.value(*inner);
                 Value::of_number(self.number(value))
             }
+            Op::Call(function, arguments) => self.call(*function, arguments),
+            Op::Not(_)
+            | Op::And(_)
+            | Op::Or(_)
+            | Op::Compare(..)
+            | Op::Test(..)
+            | Op::Quantified(..)
+            | Op::Is { .. } => Value::of_truth(self.condition(op)),
+        }
+    }
+
+    /// What a condition says.
+    fn condition(&mut self, op: &Op) -> Truth {
+        match op {
+            Op::Not(inner) => self.truth(*inner).map(|value| !value),
+            Op::And(list) => self.all(list, false),
+            Op::Or(list) => self.all(list, true),
+            Op::Compare(comparison, one, two) => {
+                let (one, two) = (self.value(*one), self.value(*two));
+                self.compare(*comparison, one, two)
+            }
             Op::Test(value, test) => {
                 let value = self.value(*value);
-                Value::of_truth(self.test(value, test))
+                self.test(value, test)
             }
-            Op::Quantified(quantifier, list, test) => {
-                Value::of_truth(self.quantified(*quantifier, *list, test))
-            }
+            Op::Quantified(quantifier, list, test) => self.quantified(*quantifier, *list, test),
             Op::Is { value, kind, negated } => {
                 let value = self.value(*value);
                 let holds = match kind {
@@ -186,9 +206,9 @@ impl Evaluation<'_> {
                     IsKind::True => matches!(value, Value::Bool(true)),
                     IsKind::False => matches!(value, Value::Bool(false)),
                 };
-                Value::Bool(holds != *negated)
+                Some(holds != *negated)
             }
-            Op::Call(function, arguments) => self.call(*function, arguments),
+            _ => None,
         }
     }
 
@@ -211,7 +231,15 @@ impl Evaluation<'_> {
         truth
     }
 
+    #[inline]
     fn compare(&mut self, comparison: Comparison, one: Value, two: Value) -> Truth {
+        match (one, two) {
+            (Value::Number(one), Value::Number(two)) => Some(holds(comparison, one.compare(two))),
+            _ => self.compare_others(comparison, one, two),
+        }
+    }
+
+    fn compare_others(&mut self, comparison: Comparison, one: Value, two: Value) -> Truth {
         if !self.spend(steps::of_comparison(one, two)) {
             return None;
         }
