@@ -6,7 +6,7 @@
 use crate::like::LikePattern;
 use crate::number::Number;
 use crate::path::Path;
-use crate::tree::{Comparison, Expr, Literal, Test};
+use crate::tree::{Comparison, Expr, Function, Literal, Test};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -62,6 +62,8 @@ pub(crate) enum Kind<'e> {
     Equal(&'e Path, Vec<Key>),
     /// The field lies behind this end, and behind a second one.
     Range(&'e Path, (Limit, Constant), Option<(Limit, Constant)>),
+    /// What is computed of numbers lies behind this end, and behind a second one.
+    Computed(&'e Expr, (Limit, Constant), Option<(Limit, Constant)>),
     /// The field begins so, and the condition says more.
     Prefix(&'e Path, Box<[u8]>),
     /// Anything else.
@@ -92,11 +94,15 @@ fn atom(expr: &Expr) -> Atom<'_> {
             (Expr::Literal(literal), Expr::Path(path)) => {
                 against(path, mirrored(*comparison), literal)
             }
+            (expr, Expr::Literal(literal)) => computed_against(expr, *comparison, literal),
+            (Expr::Literal(literal), expr) => {
+                computed_against(expr, mirrored(*comparison), literal)
+            }
             _ => None,
         },
         Expr::Test(value, test) => match &**value {
             Expr::Path(path) => tested(path, test),
-            _ => None,
+            expr => computed_between(expr, test),
         },
         _ => None,
     };
@@ -123,6 +129,50 @@ fn against<'e>(path: &'e Path, comparison: Comparison, literal: &Literal) -> Opt
         Comparison::GreaterOrEqual => Limit::From,
     };
     Some(Kind::Range(path, (limit, constant(literal)?), None))
+}
+
+fn computed_against<'e>(
+    expr: &'e Expr,
+    comparison: Comparison,
+    literal: &Literal,
+) -> Option<Kind<'e>> {
+    let limit = |limit| Some((limit, numeric(literal)?));
+    let (first, second) = match comparison {
+        Comparison::Equal => (limit(Limit::From)?, limit(Limit::UpTo)),
+        Comparison::NotEqual => return None,
+        Comparison::Less => (limit(Limit::Below)?, None),
+        Comparison::LessOrEqual => (limit(Limit::UpTo)?, None),
+        Comparison::Greater => (limit(Limit::Above)?, None),
+        Comparison::GreaterOrEqual => (limit(Limit::From)?, None),
+    };
+    is_computed(expr).then_some(Kind::Computed(expr, first, second))
+}
+
+fn computed_between<'e>(expr: &'e Expr, test: &Test) -> Option<Kind<'e>> {
+    let Test::Between { low, high, negated: false } = test else { return None };
+    let (Expr::Literal(low), Expr::Literal(high)) = (&**low, &**high) else { return None };
+    let (low, high) = ((Limit::From, numeric(low)?), (Limit::UpTo, numeric(high)?));
+    is_computed(expr).then_some(Kind::Computed(expr, low, Some(high)))
+}
+
+fn numeric(literal: &Literal) -> Option<Constant> {
+    constant(literal).filter(|constant| matches!(constant, Constant::Number(_)))
+}
+
+/// Whether an expression is arithmetic of fields and numbers, which is a number or null. As deep as the expression.
+fn is_computed(expr: &Expr) -> bool {
+    let is_part = |part: &Expr| match part {
+        Expr::Path(_) | Expr::Literal(Literal::Number(_)) => true,
+        other => is_computed(other),
+    };
+    match expr {
+        Expr::Arithmetic(_, left, right) => is_part(left) && is_part(right),
+        Expr::Negate(inner) | Expr::Plus(inner) => is_part(inner),
+        Expr::Call(Function::Abs | Function::Round | Function::Floor, arguments) => {
+            arguments.iter().all(is_part)
+        }
+        _ => false,
+    }
 }
 
 fn tested<'e>(path: &'e Path, test: &'e Test) -> Option<Kind<'e>> {

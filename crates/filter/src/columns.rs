@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-/// Entries that are compared together, and as many of the last ones.
+/// Entries that are compared together, and as many where one of them holds, and of the last ones.
 const BLOCK: usize = 128;
 const SMALL_BLOCK: usize = 16;
 
@@ -13,14 +13,6 @@ pub(crate) trait Lane: Copy + Ord {
     fn of(rank: u32) -> Self;
     /// The rank that it was made of.
     fn rank(self) -> u32;
-    /// 1 for TRUE, 0 for FALSE.
-    fn mask(holds: bool) -> Self;
-    /// The bits that are in both.
-    fn and(self, other: Self) -> Self;
-    /// The bits that are in either.
-    fn or(self, other: Self) -> Self;
-    /// No bits.
-    const ZERO: Self;
 }
 
 macro_rules! lane {
@@ -34,19 +26,6 @@ macro_rules! lane {
             fn rank(self) -> u32 {
                 u32::from(self.cast_unsigned() ^ (1 << (<$unsigned>::BITS - 1)))
             }
-            #[inline]
-            fn mask(holds: bool) -> $lane {
-                <$lane>::from(holds)
-            }
-            #[inline]
-            fn and(self, other: $lane) -> $lane {
-                self & other
-            }
-            #[inline]
-            fn or(self, other: $lane) -> $lane {
-                self | other
-            }
-            const ZERO: $lane = 0;
         }
     };
 }
@@ -111,33 +90,30 @@ pub(crate) struct Compared<'c> {
 
 /// Calls `hit` with each entry for which all comparisons hold, in their order.
 pub(crate) fn scan(columns: &[Compared<'_>], count: usize, hit: &mut impl FnMut(usize)) {
-    let mut at = 0;
-    while at < count {
-        let (size, any) = match count - at {
-            BLOCK.. => (BLOCK, block::<BLOCK>(columns, at)),
-            SMALL_BLOCK.. => (SMALL_BLOCK, block::<SMALL_BLOCK>(columns, at)),
-            rest => (rest, true),
-        };
-        if any {
-            // Few blocks have a hit.
-            find(columns, at, at + size, hit);
+    let [one, others @ ..] = columns else { return (0..count).for_each(hit) };
+    match (one.ranks, others) {
+        (
+            Ranks::Narrow(first),
+            [two @ Compared { ranks: Ranks::Narrow(second), .. }, rest @ ..],
+        ) => {
+            pair((one, first), (two, second), &mut checked(rest, hit));
         }
-        at += size;
+        (Ranks::Wide(first), [two @ Compared { ranks: Ranks::Wide(second), .. }, rest @ ..]) => {
+            pair((one, first), (two, second), &mut checked(rest, hit));
+        }
+        // Alone, or columns of different widths.
+        (Ranks::Narrow(first), _) => single(one, first, &mut checked(others, hit)),
+        (Ranks::Wide(first), _) => single(one, first, &mut checked(others, hit)),
     }
 }
 
-/// Calls `hit` with the entries of a block that hold.
-fn find(columns: &[Compared<'_>], mut at: usize, end: usize, hit: &mut impl FnMut(usize)) {
-    while at < end {
-        let size = SMALL_BLOCK.min(end - at);
-        if size < SMALL_BLOCK || block::<SMALL_BLOCK>(columns, at) {
-            for entry in at..at + size {
-                if columns.iter().all(|column| holds(column, entry)) {
-                    hit(entry);
-                }
-            }
+/// Calls `hit` with those entries for which the other columns hold as well.
+#[inline]
+fn checked(columns: &[Compared<'_>], hit: &mut impl FnMut(usize)) -> impl FnMut(usize) {
+    move |entry| {
+        if columns.iter().all(|column| holds(column, entry)) {
+            hit(entry);
         }
-        at += size;
     }
 }
 
@@ -147,99 +123,83 @@ fn holds(column: &Compared<'_>, entry: usize) -> bool {
     if column.is_lower { column.rank > rank } else { column.rank < rank }
 }
 
-/// Whether any entry of a block may hold: the first two columns are looked at.
-#[inline]
-fn block<const N: usize>(columns: &[Compared<'_>], at: usize) -> bool {
-    match columns {
-        [] => true,
-        [one] => single::<N>(one, at),
-        [one, two, ..] => pair::<N>(one, two, at),
+fn single<L: Lane>(one: &Compared<'_>, first: &[L], hit: &mut impl FnMut(usize)) {
+    let rank = L::of(one.rank);
+    match one.is_lower {
+        true => search(first, first, |known, _| rank > known, hit),
+        false => search(first, first, |known, _| rank < known, hit),
     }
 }
 
-#[inline]
-fn single<const N: usize>(column: &Compared<'_>, at: usize) -> bool {
-    match column.ranks {
-        Ranks::Narrow(ranks) => any_single::<i16, N>(ranks, column, at),
-        Ranks::Wide(ranks) => any_single::<i32, N>(ranks, column, at),
+fn pair<L: Lane>(
+    (one, first): (&Compared<'_>, &[L]),
+    (two, second): (&Compared<'_>, &[L]),
+    hit: &mut impl FnMut(usize),
+) {
+    let (a, b) = (L::of(one.rank), L::of(two.rank));
+    match (one.is_lower, two.is_lower) {
+        (true, true) => search(first, second, |one, two| (a > one) & (b > two), hit),
+        (true, false) => search(first, second, |one, two| (a > one) & (b < two), hit),
+        (false, true) => search(first, second, |one, two| (a < one) & (b > two), hit),
+        (false, false) => search(first, second, |one, two| (a < one) & (b < two), hit),
     }
 }
 
-/// An array of its own length is what the compiler makes vector instructions of.
+/// Calls `hit` with the entries of two columns of one length for which `test` holds. Few do.
 #[inline]
-fn chunk<L, const N: usize>(ranks: &[L], at: usize) -> Option<&[L; N]> {
-    ranks.get(at..)?.first_chunk()
-}
-
-#[inline]
-fn any_single<L: Lane, const N: usize>(ranks: &[L], column: &Compared<'_>, at: usize) -> bool {
-    let Some(ranks) = chunk::<L, N>(ranks, at) else { return true };
-    let rank = L::of(column.rank);
-    let mut any = L::ZERO;
-    if column.is_lower {
-        for known in ranks {
-            any = any.or(L::mask(rank > *known));
-        }
-    } else {
-        for known in ranks {
-            any = any.or(L::mask(rank < *known));
-        }
-    }
-    any != L::ZERO
-}
-
-#[inline]
-fn pair<const N: usize>(one: &Compared<'_>, two: &Compared<'_>, at: usize) -> bool {
-    match (one.ranks, two.ranks) {
-        (Ranks::Narrow(first), Ranks::Narrow(second)) => {
-            any_pair::<i16, N>(first, second, one, two, at)
-        }
-        (Ranks::Wide(first), Ranks::Wide(second)) => {
-            any_pair::<i32, N>(first, second, one, two, at)
-        }
-        // Different widths: each alone.
-        _ => single::<N>(one, at) && single::<N>(two, at),
-    }
-}
-
-/// Whether any entry of a block holds in both columns.
-#[inline]
-fn any_pair<L: Lane, const N: usize>(
+fn search<L: Lane>(
     first: &[L],
     second: &[L],
-    one: &Compared<'_>,
-    two: &Compared<'_>,
-    at: usize,
-) -> bool {
-    let (Some(first), Some(second)) = (chunk::<L, N>(first, at), chunk::<L, N>(second, at)) else {
-        return true;
-    };
-    let (rank_one, rank_two) = (L::of(one.rank), L::of(two.rank));
-    let mut any = L::ZERO;
-    // Four loops without a branch inside.
-    match (one.is_lower, two.is_lower) {
-        (true, true) => {
-            for (first, second) in first.iter().zip(second) {
-                any = any.or(L::mask(rank_one > *first).and(L::mask(rank_two > *second)));
-            }
+    test: impl Fn(L, L) -> bool,
+    hit: &mut impl FnMut(usize),
+) {
+    let (blocks, _) = first.as_chunks::<BLOCK>();
+    let (others, _) = second.as_chunks::<BLOCK>();
+    let mut at = 0;
+    for (block, other) in blocks.iter().zip(others) {
+        if any(block, other, &test) {
+            find(block, other, at, &test, hit);
         }
-        (true, false) => {
-            for (first, second) in first.iter().zip(second) {
-                any = any.or(L::mask(rank_one > *first).and(L::mask(rank_two < *second)));
-            }
-        }
-        (false, true) => {
-            for (first, second) in first.iter().zip(second) {
-                any = any.or(L::mask(rank_one < *first).and(L::mask(rank_two > *second)));
-            }
-        }
-        (false, false) => {
-            for (first, second) in first.iter().zip(second) {
-                any = any.or(L::mask(rank_one < *first).and(L::mask(rank_two < *second)));
-            }
-        }
+        at += BLOCK;
     }
-    any != L::ZERO
+    find(&first[at..], &second[at..], at, &test, hit);
+}
+
+/// The same of a few entries, which begin at one of the columns.
+fn find<L: Lane>(
+    first: &[L],
+    second: &[L],
+    mut at: usize,
+    test: &impl Fn(L, L) -> bool,
+    hit: &mut impl FnMut(usize),
+) {
+    let (blocks, last) = first.as_chunks::<SMALL_BLOCK>();
+    let (others, other_last) = second.as_chunks::<SMALL_BLOCK>();
+    let mut each = |first: &[L], second: &[L], at: usize| {
+        for (entry, (one, two)) in first.iter().zip(second).enumerate() {
+            if test(*one, *two) {
+                hit(at + entry);
+            }
+        }
+    };
+    for (block, other) in blocks.iter().zip(others) {
+        if any(block, other, test) {
+            each(block, other, at);
+        }
+        at += SMALL_BLOCK;
+    }
+    each(last, other_last, at);
+}
+
+/// Whether any entry of a block holds. An array of its own length, and no branch for an entry, is what the compiler makes
+/// vector instructions of.
+#[inline(always)]
+fn any<L: Lane, const N: usize>(
+    first: &[L; N],
+    second: &[L; N],
+    test: &impl Fn(L, L) -> bool,
+) -> bool {
+    first.iter().zip(second).fold(false, |any, (one, two)| any | test(*one, *two))
 }
 
 #[cfg(test)]

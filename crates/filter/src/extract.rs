@@ -203,7 +203,7 @@ pub(crate) fn size(message: &Message<'_>, value: Value, steps: &mut Steps) -> Op
         Value::Array(span) | Value::Object(span) if span.source == Source::Body => {
             let is_object = matches!(value, Value::Object(_));
             // Names are decoded and sorted.
-            let passes = if is_object { 16 } else { 4 };
+            let passes = if is_object { 32 } else { 8 };
             let may_look = steps.spend(steps::of_walk(span.length as usize, passes));
             may_look.then(|| json::size(message.body, span))
         }

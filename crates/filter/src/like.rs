@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 const FLOATING_MAX: usize = 64;
 
 /// As how many code points one counts that is compared without regard to case.
-const FOLDED_STEPS: u64 = 4;
+const FOLDED_STEPS: u64 = 8;
 /// Code points that are compared in a step.
 const UNITS_PER_STEP: u64 = 4;
 

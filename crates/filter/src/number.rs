@@ -68,15 +68,17 @@ impl Number {
     #[inline]
     #[must_use]
     pub fn compare(self, other: Number) -> Option<Ordering> {
-        match (self, other) {
-            (Number::Signed(one), Number::Signed(two)) => Some(one.cmp(&two)),
-            (Number::Float(one), Number::Float(two)) => one.partial_cmp(&two),
-            _ => self.compare_unlike(other),
+        if let (Number::Signed(one), Number::Signed(two)) = (self, other) {
+            return Some(one.cmp(&two));
+        }
+        match (self.exact(), other.exact()) {
+            (Some(one), Some(two)) => one.partial_cmp(&two),
+            _ => self.compare_large(other),
         }
     }
 
-    /// The order of two numbers of which at most one is signed, and at most one a float.
-    fn compare_unlike(self, other: Number) -> Option<Ordering> {
+    /// The same of any numbers, by their digits where it must be.
+    fn compare_large(self, other: Number) -> Option<Ordering> {
         match (self, other) {
             (Number::Unsigned(one), Number::Unsigned(two)) => Some(one.cmp(&two)),
             (Number::Signed(_), Number::Unsigned(_)) => Some(Ordering::Less),

@@ -59,15 +59,25 @@ impl Paths {
             }
             return slot;
         }
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.used.push(None);
-            (self.used.len() - 1) as Slot
-        });
+        let slot = self.reserve();
         self.used[slot as usize] = Some((path.clone(), 1));
         self.slots.insert(path.clone(), slot);
         self.bytes += 2 * step_bytes(path.steps());
         self.extraction.insert(path, slot);
         slot
+    }
+
+    /// A slot that is of no field.
+    pub(crate) fn reserve(&mut self) -> Slot {
+        self.free.pop().unwrap_or_else(|| {
+            self.used.push(None);
+            (self.used.len() - 1) as Slot
+        })
+    }
+
+    /// The end of one.
+    pub(crate) fn free(&mut self, slot: Slot) {
+        self.free.push(slot);
     }
 
     /// One use of a slot ends.

@@ -1,6 +1,7 @@
 //! Conditions as a graph in which equal parts are there once: each is evaluated once per message at most.
 
 mod call;
+mod computed;
 mod eval;
 mod lists;
 mod values;
@@ -16,6 +17,7 @@ use crate::regexp::Regexp;
 use crate::tree::{Arithmetic, Comparison, Expr, Function, IsKind, Literal, Quantifier, Test};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use computed::Computed;
 use core::hash::BuildHasher;
 use hashbrown::HashTable;
 use lepus_base::HashState;
@@ -124,6 +126,7 @@ pub(crate) struct Program {
     texts: Vec<Box<[u8]>>,
     free_texts: Vec<u32>,
     pub(crate) paths: Paths,
+    computed: Vec<Computed>,
     state: HashState,
     /// Bytes of what parts have beside their place among them.
     bytes: usize,
@@ -144,6 +147,7 @@ impl Program {
             texts: Vec::from([DELIVERY_MODES.into()]),
             free_texts: Vec::new(),
             paths: Paths::new(state),
+            computed: Vec::new(),
             state,
             bytes: 0,
         }
@@ -168,6 +172,7 @@ impl Program {
             + self.free_texts.capacity() * size_of::<u32>()
             + self.lists.bytes()
             + self.paths.bytes()
+            + self.computed.capacity() * size_of::<Computed>()
             + self.bytes
     }
 

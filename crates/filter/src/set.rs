@@ -297,7 +297,7 @@ impl FilterSet {
         for branch in entry.branches {
             self.bury(branch);
         }
-        entry.slots.iter().for_each(|slot| self.program.paths.release(*slot));
+        entry.slots.iter().for_each(|slot| self.program.release_slot(*slot));
         true
     }
 
@@ -337,7 +337,7 @@ impl FilterSet {
         let mut plans: Vec<Plan> = branches.iter().map(plan).collect();
         if plans.iter().map(Plan::places).sum::<usize>() > PLACES_MAX {
             for slot in plans.drain(..).flat_map(|plan| plan.slots) {
-                self.program.paths.release(slot);
+                self.program.release_slot(slot);
             }
             plans.push(Plan::evaluated(filter.tree()));
         }
@@ -347,7 +347,9 @@ impl FilterSet {
         for plan in plans {
             let places = plan.places();
             slots.extend(plan.slots);
-            is_unindexed |= plan.keys.is_none() && plan.bounds.is_empty();
+            // What is computed is paid at each message.
+            is_unindexed |= plan.keys.is_none()
+                && plan.bounds.iter().all(|bound| self.program.is_computed(bound.slot));
             let rest = match &plan.rest {
                 Some(rest) => self.program.acquire(rest),
                 None => NONE,

@@ -62,7 +62,7 @@ pub(crate) fn of_json(bytes: usize) -> u64 {
 
 /// Going through an array or object of a document that was read before, so many times.
 pub(crate) fn of_walk(bytes: usize, passes: usize) -> u64 {
-    ((bytes / 16) as u64).saturating_mul(passes as u64)
+    ((bytes / 12) as u64).saturating_mul(passes as u64)
 }
 
 /// Going through fields of `tag=value`.
@@ -77,7 +77,7 @@ pub(crate) fn of_headers(bytes: usize) -> u64 {
 
 /// Decoding a string with escapes.
 pub(crate) fn of_escapes(bytes: usize) -> u64 {
-    (bytes / 4) as u64
+    (bytes / 2) as u64
 }
 
 /// Comparing two strings, of which the shorter has so many bytes.
@@ -89,7 +89,7 @@ pub(crate) fn of_bytes(bytes: usize) -> u64 {
 /// Looking a string up, which is hashed.
 #[inline]
 pub(crate) fn of_look_up(bytes: usize) -> u64 {
-    2 + (bytes / 32) as u64
+    5 + (bytes / 32) as u64
 }
 
 /// Looking a string up among sorted ones.
@@ -100,7 +100,7 @@ pub(crate) fn of_search(bytes: usize) -> u64 {
 
 /// Finding a string in another.
 pub(crate) fn of_find(text: usize, part: usize) -> u64 {
-    1 + (text / 4 + part / 2) as u64
+    1 + (text / 3 + part / 2) as u64
 }
 
 /// Counting code points.
@@ -114,7 +114,7 @@ pub(crate) fn of_letters(bytes: usize) -> u64 {
 }
 
 /// Taking an element of an array, or testing it.
-pub(crate) const ELEMENT: u64 = 2;
+pub(crate) const ELEMENT: u64 = 3;
 
 /// Writing a number.
 pub(crate) const NUMBER_WRITTEN: u64 = 16;

@@ -34,18 +34,24 @@ enum Kind {
     Unanchored,
     /// Anchored, and everything is in the headers.
     Headers,
-    /// Each has to be evaluated.
+    /// Each compares what is computed of fields.
     Evaluated,
+    /// Each has to be evaluated.
+    Conditions,
+    /// All have ranges of one field in which every message lies somewhere.
+    Inside,
     /// The body is read for one filter that never matches.
     Extraction,
 }
 
-const KINDS: [(&str, Kind); 6] = [
+const KINDS: [(&str, Kind); 8] = [
     ("anchored", Kind::Anchored),
     ("equalities", Kind::Equalities),
     ("unanchored", Kind::Unanchored),
     ("headers", Kind::Headers),
     ("evaluated", Kind::Evaluated),
+    ("conditions", Kind::Conditions),
+    ("inside", Kind::Inside),
     ("extraction", Kind::Extraction),
 ];
 
@@ -58,7 +64,7 @@ struct Load {
 
 fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
     let is_anchored = match kind {
-        Kind::Unanchored | Kind::Evaluated => false,
+        Kind::Unanchored | Kind::Evaluated | Kind::Conditions | Kind::Inside => false,
         Kind::Anchored | Kind::Headers => !index.is_multiple_of(10),
         Kind::Equalities | Kind::Extraction => true,
     };
@@ -78,6 +84,14 @@ fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
             "b.sym = 'none' AND b.price > 0 AND b.qty > 0 AND b.side = 'x' AND b.venue = 'x' AND b.id = 1".to_owned()
         }
         Kind::Evaluated => format!("b.price + 0 > {price} AND b.qty - 0 < {qty}"),
+        Kind::Conditions => {
+            format!("NOT (b.price <= {price} OR b.qty >= {qty} OR b.id IS NULL)")
+        }
+        Kind::Inside => {
+            let price = rng.below(VALUES);
+            let end = price + 2 * VALUES / count.max(2) as u64;
+            format!("b.price > {price}.5 AND b.price < {end}")
+        }
         _ if is_anchored => {
             let symbol = rng.below(SYMBOLS);
             format!("sym = 'SYM{symbol}' AND {body}price > {price}.5 AND {body}qty < {qty}")
@@ -170,6 +184,8 @@ fn rates() {
         (Kind::Equalities, 10_000, 231),
         (Kind::Unanchored, 10_000, 231),
         (Kind::Evaluated, 1000, 231),
+        (Kind::Conditions, 1000, 231),
+        (Kind::Inside, 10_000, 231),
         (Kind::Anchored, 100_000, 231),
         (Kind::Equalities, 100_000, 231),
         (Kind::Unanchored, 100_000, 231),
@@ -282,6 +298,8 @@ fn instructions(file: &str, record: bool) -> bool {
         ("unanchored", 10_000, 231),
         ("equalities", 100_000, 231),
         ("evaluated", 1000, 231),
+        ("conditions", 1000, 231),
+        ("inside", 10_000, 231),
     ];
     let mut counts: Vec<(String, f64)> = Vec::new();
     for (kind, filters, bytes) in rows {

@@ -85,6 +85,15 @@ impl Evaluation<'_> {
         self.truth(id) == Some(true)
     }
 
+    /// Writes what is computed of fields into its slots. What they hold means nothing where the steps have run out.
+    pub(crate) fn fill_computed(&mut self) {
+        let program = self.program;
+        for computed in program.computed() {
+            let value = self.value(computed.node);
+            self.extracted.slots[computed.slot as usize] = value;
+        }
+    }
+
     fn truth(&mut self, id: NodeId) -> Truth {
         let Some(Some(node)) = self.program.nodes.get(id as usize) else { return None };
         if node.users > 1 || !node.op.is_condition() {
@@ -273,7 +282,7 @@ impl Evaluation<'_> {
                 let comparison = if *negated { Comparison::NotEqual } else { Comparison::Equal };
                 let mut truth = Some(*negated);
                 for right in list {
-                    if !self.spend(2) {
+                    if !self.spend(3) {
                         return None;
                     }
                     let right = self.value(*right);

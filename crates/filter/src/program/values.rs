@@ -56,7 +56,7 @@ impl Values {
 
     /// What looking a value up takes, in steps.
     pub(super) fn steps(&self, value: Value) -> u64 {
-        let of_number = if self.numbers.is_empty() { 0 } else { 8 };
+        let of_number = if self.numbers.is_empty() { 0 } else { 12 };
         match value {
             Value::Text(span) => steps::of_search(self.longest.min(span.length as usize)),
             Value::Untyped(span) => {

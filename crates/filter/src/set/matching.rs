@@ -92,6 +92,10 @@ impl FilterSet {
             extracted,
             &mut room.steps,
         );
+        if !self.program.computed().is_empty() {
+            let mut evaluation = Evaluation { program: &self.program, message, extracted, room };
+            evaluation.fill_computed();
+        }
         if room.steps.has_run_out() {
             return is_malformed;
         }

@@ -35,11 +35,16 @@ impl Plan {
             plan.keys = Some(keys);
             index
         });
+        // What is computed is looked up only where nothing else can be: it is computed for each message.
+        let is_looked_up = |atom: &Atom<'_>| matches!(atom.kind, Kind::Equal(..) | Kind::Range(..));
+        let computes = plan.keys.is_none() && !atoms.iter().any(is_looked_up);
         let mut rest: Vec<&Expr> = Vec::new();
         for (index, atom) in atoms.iter().enumerate() {
             // A prefix is not all that its condition says.
             let is_filed = Some(index) == filed_under && !matches!(atom.kind, Kind::Prefix(..));
-            if !is_filed && !plan.bound(atom, program) {
+            let is_computed = matches!(atom.kind, Kind::Computed(..));
+            let may_be_bound = !is_filed && (computes || !is_computed);
+            if !is_filed && !(may_be_bound && plan.bound(atom, program)) {
                 rest.push(atom.expr);
             }
         }
@@ -65,18 +70,16 @@ impl Plan {
     /// Makes bounds of an atom, if it says nothing else and there is room for them.
     fn bound(&mut self, atom: &Atom<'_>, program: &mut Program) -> bool {
         let of_key: Constant;
-        let (path, ends) = match &atom.kind {
+        let (field, ends) = match &atom.kind {
             Kind::Equal(path, keys) => match keys[..].first().and_then(Key::constant) {
                 Some(constant) if keys.len() == 1 => {
                     of_key = constant;
-                    (*path, [Some((Limit::From, &of_key)), Some((Limit::UpTo, &of_key))])
+                    (Ok(*path), [Some((Limit::From, &of_key)), Some((Limit::UpTo, &of_key))])
                 }
                 _ => return false,
             },
-            Kind::Range(path, (limit, constant), second) => {
-                let second = second.as_ref().map(|(limit, constant)| (*limit, constant));
-                (*path, [Some((*limit, constant)), second])
-            }
+            Kind::Range(path, first, second) => (Ok(*path), both(first, second)),
+            Kind::Computed(expr, first, second) => (Err(*expr), both(first, second)),
             Kind::Prefix(..) | Kind::Other => return false,
         };
         let is_short = |(_, constant): &(Limit, &Constant)| match constant {
@@ -87,13 +90,19 @@ impl Plan {
         if self.bounds.len() + ends().count() > SIDES_MAX || !ends().all(is_short) {
             return false;
         }
-        let slot = program.paths.acquire(path);
+        let slot = match field {
+            Ok(path) => program.paths.acquire(path),
+            Err(expr) => match program.acquire_computed(expr) {
+                Some(slot) => slot,
+                None => return false,
+            },
+        };
         let before = self.bounds.len();
         for (limit, constant) in ends() {
             let bound = Bound { slot, limit: *limit, constant: (*constant).clone() };
             if self.bounds.iter().any(|known| known.side() == bound.side()) {
                 self.bounds.truncate(before);
-                program.paths.release(slot);
+                program.release_slot(slot);
                 return false;
             }
             self.bounds.push(bound);
@@ -101,6 +110,15 @@ impl Plan {
         self.slots.push(slot);
         true
     }
+}
+
+/// One or two ends.
+fn both<'e>(
+    first: &'e (Limit, Constant),
+    second: &'e Option<(Limit, Constant)>,
+) -> [Option<(Limit, &'e Constant)>; 2] {
+    let end = |(limit, constant): &'e (Limit, Constant)| (*limit, constant);
+    [Some(end(first)), second.as_ref().map(end)]
 }
 
 /// The atom, slot and keys of the equality whose field has the most values.

@@ -287,13 +287,95 @@ fn steps_count_what_a_message_costs() {
     let sample = Sample::body(r#"{"sym": "s7", "price": 10, "s": "aaaaaaaaaaaaaaaaaaaa"}"#);
     let looked_up: Vec<String> = (0..2000).map(|index| format!("b.sym = 's{index}'")).collect();
     let ranges: Vec<String> = (0..2000).map(|index| format!("b.price > {index}.5")).collect();
+    let computed: Vec<String> = (0..2000).map(|index| format!("b.price + 0 > {index}.5")).collect();
     let evaluated: Vec<String> =
-        (0..2000).map(|index| format!("b.price + 0 > {index}.5")).collect();
+        (0..2000).map(|index| format!("NOT b.price + 0 <= {index}.5")).collect();
     assert!(steps(&looked_up, &sample) < 20);
     assert!((100..500).contains(&steps(&ranges, &sample)));
+    assert!((100..500).contains(&steps(&computed, &sample)));
     assert!(steps(&evaluated, &sample) >= 4000);
     let long = Sample::body(&format!(r#"{{"tags": [{}1]}}"#, "1, ".repeat(10_000)));
     assert!(steps(&["ANY(b.tags) = 2".to_owned()], &long) > 10_000);
+}
+
+/// Arithmetic against numbers stands in columns as well, whatever the values are.
+#[test]
+fn what_is_computed_is_compared_as_it_is_evaluated() {
+    let conditions = [
+        "b.x + b.y > {}",
+        "b.x * 2 = {}",
+        "{} >= -b.x",
+        "ABS(b.x - {}) < 3",
+        "b.x / b.y BETWEEN {} AND 6",
+        "+x <= {} AND FLOOR(b.y) > -{}",
+        "b.x % 3 = {} OR b.y - 1 < {}",
+        "b.x + 0 = {} AND b.y = 2",
+        "b.x + 0 > {}.5 AND b.x + 0 < 7",
+        "b.44 + 1 >= {}",
+        "NOT b.x + 1 > {}",
+    ];
+    let values = [
+        "-3",
+        "0",
+        "1",
+        "2.5",
+        "7",
+        "9007199254740993",
+        "18446744073709551615",
+        "\"2\"",
+        "null",
+        "[1]",
+    ];
+    let mut pair = Pair::new(3);
+    for (index, condition) in conditions.iter().enumerate() {
+        for constant in 0..40 {
+            pair.add(
+                &condition.replace("{}", &(constant % 9).to_string()),
+                (100 * index + constant) as u64,
+            );
+        }
+    }
+    let mut check = |pair: &mut Pair| {
+        let mut found = 0;
+        for one in values {
+            for two in values {
+                let sample = Sample::body(&format!("{{\"x\":{one},\"y\":{two}}}"));
+                pair.check(&sample);
+                found += pair.targets(&sample).len();
+            }
+        }
+        let mut fix = Sample::body("8=FIX\u{1}44=2.5\u{1}");
+        fix.format = lepus_filter::BodyFormat::Fix;
+        pair.check(&fix);
+        pair.check(&Sample::headers(lepus_amqp::Table::new().with("x", 1_i64)));
+        found
+    };
+    assert!(check(&mut pair) > 1000);
+    while pair.set.work(1000) {}
+    assert!(check(&mut pair) > 1000);
+    while !pair.expected.is_empty() {
+        pair.remove(pair.expected.len() / 2);
+        if pair.expected.len() % 64 == 0 {
+            check(&mut pair);
+        }
+    }
+    assert!(!pair.set.reads_bodies());
+}
+
+/// More than there may be that is computed for all messages is evaluated where it stands.
+#[test]
+fn very_many_expressions_are_evaluated() {
+    let mut pair = Pair::new(4);
+    for index in 0..200 {
+        pair.add(&format!("b.x + {index} > {}", 2 * index as i64 - 100), index);
+    }
+    for value in [-200, 0, 50, 99] {
+        assert_eq!(pair.check(&Sample::body(&format!("{{\"x\":{value}}}"))), 200);
+    }
+    for _ in 0..150 {
+        pair.remove(20);
+    }
+    assert_eq!(pair.check(&Sample::body("{\"x\":7}")), 50);
 }
 
 /// A set of one filter.
