@@ -62,7 +62,7 @@ pub(crate) fn of_json(bytes: usize) -> u64 {
 
 /// Going through an array or object of a document that was read before, so many times.
 pub(crate) fn of_walk(bytes: usize, passes: usize) -> u64 {
-    ((bytes / 12) as u64).saturating_mul(passes as u64)
+    ((bytes / 10) as u64).saturating_mul(passes as u64)
 }
 
 /// Going through fields of `tag=value`.
@@ -114,7 +114,7 @@ pub(crate) fn of_letters(bytes: usize) -> u64 {
 }
 
 /// Taking an element of an array, or testing it.
-pub(crate) const ELEMENT: u64 = 3;
+pub(crate) const ELEMENT: u64 = 4;
 
 /// Writing a number.
 pub(crate) const NUMBER_WRITTEN: u64 = 16;

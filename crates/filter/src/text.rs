@@ -38,6 +38,24 @@ pub(crate) fn place(bytes: &[u8], number: usize) -> usize {
     if number >= bytes.len() {
         return bytes.len();
     }
+    // As far as so many code points may reach; the last one there may be cut.
+    let head = &bytes[..bytes.len().min(4 * number)];
+    let text = match core::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() && head.len() < bytes.len() => {
+            core::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return place_among_strays(bytes, number),
+    };
+    let mut characters = text.chars();
+    if let Some(last) = number.checked_sub(1) {
+        characters.nth(last);
+    }
+    text.len() - characters.as_str().len()
+}
+
+/// The same where some bytes are part of no code point.
+fn place_among_strays(bytes: &[u8], number: usize) -> usize {
     let mut at = 0;
     for _ in 0..number {
         match first(&bytes[at..]) {
@@ -148,6 +166,24 @@ mod tests {
         assert_eq!(count(b"a\xff\xe2\x82z"), 5);
         assert_eq!(place("aé🥕z".as_bytes(), 2), 3);
         assert_eq!(place("aé".as_bytes(), 7), 3);
+        for text in ["", "a", "aé🥕zé🥕🥕", "🥕🥕🥕🥕", "ééééééé", "aaaaaaaaaaaaaa🥕", "e\u{301}x"]
+        {
+            for end in 0..=text.len() {
+                for stray in [false, true] {
+                    let mut bytes = text.as_bytes()[..end].to_vec();
+                    if stray {
+                        bytes.extend([0xff, b'a', 0xe2, 0x82]);
+                    }
+                    for number in 0..=bytes.len() {
+                        let expected = match number >= bytes.len() {
+                            true => bytes.len(),
+                            false => place_among_strays(&bytes, number),
+                        };
+                        assert_eq!(place(&bytes, number), expected, "{bytes:?} {number}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 /// Steps that a message may take, as routing has them by default.
 const STEPS_MAX: u64 = 62_500;
+/// Pairs that are told of.
+const DEAREST: usize = 12;
 /// Rounds of which the best counts.
 const ROUNDS: usize = 7;
 
@@ -368,7 +370,7 @@ pub fn pairs(count: usize) {
     let mut rng = Rng::new(3);
     let mut scratch = Scratch::default();
     let (mut asked, mut over, mut run_out) = (0, 0, 0);
-    let mut worst = (0.0, String::new(), 0, 0);
+    let mut dearest: Vec<(f64, String, usize, u64)> = Vec::new();
     let units = ["a", "ab", "é", "🥕", "A", "1", " ", "\\u0041", "É", "_", "aé", "ŉ"];
     let elements = [
         "1",
@@ -408,27 +410,31 @@ pub fn pairs(count: usize) {
                 let (mut nanos, steps, has_run_out) = time(set, sample, STEPS_MAX, &mut scratch);
                 asked += 1;
                 run_out += usize::from(has_run_out);
-                if nanos > 1e6 {
+                if nanos > 0.6e6 {
                     // Another program may have been in between.
                     for _ in 0..ROUNDS {
                         nanos = nanos.min(time(set, sample, STEPS_MAX, &mut scratch).0);
                     }
                 }
                 over += usize::from(nanos > 1e6);
-                if nanos > worst.0 {
-                    worst = (nanos, text.clone(), sample.body.len(), steps);
+                if dearest.len() < DEAREST || dearest.iter().any(|known| known.0 < nanos) {
+                    dearest.push((nanos, text.clone(), sample.body.len(), steps));
+                    dearest.sort_by(|one, two| two.0.total_cmp(&one.0));
+                    dearest.truncate(DEAREST);
                 }
             }
         }
     }
-    let (nanos, text, bytes, steps) = worst;
     println!(
         "{asked} pairs, {run_out} of them ran out of {STEPS_MAX} steps, {over} took more than 1 ms"
     );
-    println!(
-        "the dearest took {:.0} us and {steps} steps, with a body of {bytes} B: {text}",
-        nanos / 1e3
-    );
+    for (nanos, text, bytes, steps) in dearest {
+        println!(
+            "{:.0} us, {steps} steps of {:.1} ns, with a body of {bytes} B: {text}",
+            nanos / 1e3,
+            nanos / steps as f64
+        );
+    }
 }
 
 /// A filter that looks at much.
