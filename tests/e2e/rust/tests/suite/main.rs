@@ -5,6 +5,7 @@ mod consuming;
 mod dead_letters;
 mod errors;
 mod expiry;
+mod filters;
 mod publishing;
 mod queues;
 mod relay;
