@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 28] = [
     "base",
     "balance",
     "amqp",
@@ -27,6 +27,7 @@ const ORDER: [&str; 27] = [
     "probe",
     "perf",
     "flame",
+    "compiled",
     "experiment",
     "sim",
     "server",

@@ -6,7 +6,8 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// The crates that may contain `unsafe`, each with its reason.
-const ALLOWED: [(&str, &str); 2] = [
+const ALLOWED: [(&str, &str); 3] = [
+    ("compiled", "machine code that was just compiled can be called in no safe way"),
     ("topology", "the calls that pin a thread and bind its memory have no safe form"),
     ("profile", "a signal handler that reads its thread's stack, and timers, have no safe form"),
 ];
