@@ -65,8 +65,8 @@ bench-endurance: release ## Ten minutes of publishing and consuming above a back
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench endurance $(BENCH)
 
-bench-filters: release ## Content filters beside Apache Qpid's broker, RabbitMQ's headers exchange and a-tree; BENCH='--counts 100,1000'
-	@.ci/install bench qpid a-tree
+bench-filters: release ## Content filters beside Apache Qpid's broker, Apache Artemis, RabbitMQ's headers exchange and a-tree; BENCH='--counts 100,1000'
+	@.ci/install bench qpid artemis a-tree
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench filters $(BENCH)
 

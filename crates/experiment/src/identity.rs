@@ -55,7 +55,7 @@ struct Fact {
 }
 
 /// By product and ascending version.
-const FACTS: [Fact; 8] = [
+const FACTS: [Fact; 9] = [
     Fact {
         kind: Kind::RabbitMq,
         since: (0, 0),
@@ -111,6 +111,15 @@ const FACTS: [Fact; 8] = [
         },
     },
     Fact {
+        kind: Kind::Artemis,
+        since: (0, 0),
+        promise: Promise {
+            durability: Durability::Nothing,
+            means: "the message is in its queues; they are in memory",
+            source: "bench/artemis-peer, which has it keep messages in memory",
+        },
+    },
+    Fact {
         kind: Kind::NullBroker,
         since: (0, 0),
         promise: Promise {
@@ -163,9 +172,8 @@ impl Identity {
             Some(Kind::Lepus) => split(&own_version(lepus)),
             Some(Kind::NullBroker) => ours("lepus-bench null-broker"),
             Some(Kind::NullRelay) => ours("lepus-bench null-relay"),
-            Some(Kind::RabbitMq | Kind::LavinMq | Kind::Qpid | Kind::Nats) | None => {
-                split(&subject.product)
-            }
+            Some(Kind::RabbitMq | Kind::LavinMq | Kind::Qpid | Kind::Artemis | Kind::Nats)
+            | None => split(&subject.product),
         };
         let promise = match kind {
             Some(Kind::Lepus) => own_promise(&settings),

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod affinity;
+mod artemis;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod call;
@@ -21,6 +22,7 @@ mod experiment;
 mod ground;
 mod guard;
 pub mod identity;
+mod java;
 pub mod metrics;
 mod nats;
 mod plan;

@@ -1,6 +1,7 @@
 //! The broker under test: one that is started here, or one that runs somewhere.
 
 use crate::affinity::spawn_on;
+use crate::artemis;
 use crate::disk::{Device, named};
 use crate::metrics::{self, Counts};
 use crate::nats;
@@ -52,17 +53,20 @@ pub enum Kind {
     Nats,
     /// Apache Qpid Broker-J, as `bench/qpid-peer` starts it: beside content filters alone, since it does not tell its counts.
     Qpid,
+    /// Apache Artemis, as `bench/artemis-peer` starts it, which speaks another protocol: beside content filters alone.
+    Artemis,
     /// The relay that does nothing but copy publishes from its port to the next one; nobody can log in to it.
     NullRelay,
 }
 
 impl Kind {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Lepus,
         Kind::RabbitMq,
         Kind::LavinMq,
         Kind::Qpid,
+        Kind::Artemis,
         Kind::Nats,
         Kind::NullBroker,
         Kind::NullRelay,
@@ -76,6 +80,7 @@ impl Kind {
             Kind::RabbitMq => "rabbitmq",
             Kind::LavinMq => "lavinmq",
             Kind::Qpid => "qpid",
+            Kind::Artemis => "artemis",
             Kind::Nats => "nats",
             Kind::NullBroker => "null-broker",
             Kind::NullRelay => "null-relay",
@@ -91,13 +96,13 @@ impl Kind {
     /// Whether clients for AMQP can load it.
     #[must_use]
     pub fn speaks_amqp(self) -> bool {
-        !matches!(self, Kind::Nats | Kind::NullRelay)
+        !matches!(self, Kind::Nats | Kind::Artemis | Kind::NullRelay)
     }
 
     /// Whether it tells what it has counted.
     #[must_use]
     pub fn counts(self) -> bool {
-        self != Kind::Qpid
+        !matches!(self, Kind::Qpid | Kind::Artemis)
     }
 
     /// The one of this name that clients for AMQP can load, and that tells its counts.
@@ -112,6 +117,7 @@ impl Kind {
         let program = match self {
             Kind::RabbitMq => return Node::missing(),
             Kind::Qpid => return qpid::missing(&site.qpid),
+            Kind::Artemis => return artemis::missing(&site.artemis),
             Kind::Lepus => &site.lepus,
             Kind::Nats => &site.nats,
             Kind::NullBroker | Kind::NullRelay => &site.bench,
@@ -166,6 +172,8 @@ pub struct Site {
     pub nats: PathBuf,
     /// The directory that `bench/qpid-peer` is built to.
     pub qpid: PathBuf,
+    /// The directory that `bench/artemis-peer` is built to.
+    pub artemis: PathBuf,
     /// Further words for `lepus serve`.
     pub flags: Vec<String>,
     /// A directory for the brokers' data, of this run's own.
@@ -185,6 +193,7 @@ impl Site {
             lavinmq: named.and_then(|path| std::path::absolute(path).ok()),
             nats: PathBuf::from("build/nats-peer"),
             qpid: PathBuf::from("build/qpid-peer"),
+            artemis: PathBuf::from("build/artemis-peer"),
             flags: Vec::new(),
             scratch: PathBuf::new(),
         }
@@ -460,6 +469,11 @@ impl Subject {
                 self.product = nats::product(self.port())?;
                 Ok(())
             }
+            (Some(Kind::Artemis), _) => {
+                let printed = fs::read_to_string(&self.log)?;
+                self.product = artemis::product(&printed).ok_or(io::ErrorKind::NotConnected)?;
+                Ok(())
+            }
             // It tells the product that clients expect.
             (Some(Kind::NullBroker), _) => self.peer().map(drop),
             _ => self.peer().map(|peer| self.product = peer.product()),
@@ -583,7 +597,7 @@ fn start_ours(
     let mut subject = Subject::elsewhere(&uri);
     subject.kind = Some(kind);
     subject.settings = settings(kind, site, placement);
-    let has_metrics = !matches!(kind, Kind::RabbitMq | Kind::Qpid);
+    let has_metrics = !matches!(kind, Kind::RabbitMq | Kind::Qpid | Kind::Artemis);
     subject.metrics = has_metrics.then_some(ports.metrics);
     subject.data = Some(scratch.join("data"));
     subject.log = scratch.join("output.log");
@@ -591,6 +605,7 @@ fn start_ours(
         Kind::Lepus => own_command(site, ports, placement),
         Kind::LavinMq => lavinmq_command(site, ports),
         Kind::Qpid => qpid::command(&site.qpid, ports.amqp, Path::new("data")),
+        Kind::Artemis => artemis::command(&site.artemis, ports.amqp, Path::new("data")),
         Kind::Nats => {
             let mut command = Command::new(&site.nats);
             command.args([ports.amqp, ports.metrics].map(|port| port.to_string()));
@@ -640,6 +655,7 @@ fn settings(kind: Kind, site: &Site, placement: &Placement) -> String {
         Kind::RabbitMq => "no plugins, no configuration file".to_owned(),
         Kind::LavinMq => format!("{LAVINMQ_LOG} {LAVINMQ_MQTT}"),
         Kind::Qpid => qpid::SETTINGS.to_owned(),
+        Kind::Artemis => artemis::SETTINGS.to_owned(),
         Kind::Nats => "its own settings, no JetStream".to_owned(),
         Kind::NullBroker | Kind::NullRelay => "no settings".to_owned(),
     };

@@ -1,6 +1,7 @@
 //! Content filters beside those of other brokers, and the engine beside another: the same filters, the same messages, and
 //! verdicts before speed.
 
+mod artemis;
 mod engines;
 mod heard;
 
@@ -78,6 +79,8 @@ enum By {
     Filter,
     /// Bindings of a headers exchange.
     HeadersExchange,
+    /// Selectors of queues or consumers in the protocol of Artemis, by a load of its own.
+    Artemis,
 }
 
 impl Contender {
@@ -89,9 +92,13 @@ impl Contender {
         Contender { kind, by: By::HeadersExchange }
     }
 
+    const fn artemis() -> Contender {
+        Contender { kind: Kind::Artemis, by: By::Artemis }
+    }
+
     fn name(self) -> String {
         match self.by {
-            By::Filter => self.kind.name().to_owned(),
+            By::Filter | By::Artemis => self.kind.name().to_owned(),
             By::HeadersExchange => format!("{}, headers exchange", self.kind.name()),
         }
     }
@@ -115,7 +122,11 @@ const ROWS: [Row; 3] = [
         title: "Filters at bindings: nine in ten ask for a symbol, all for ranges of price and quantity",
         words: &["--at", "binding"],
         is_paced: false,
-        contenders: &[Contender::filter(Kind::Lepus), Contender::filter(Kind::Qpid)],
+        contenders: &[
+            Contender::filter(Kind::Lepus),
+            Contender::filter(Kind::Qpid),
+            Contender::artemis(),
+        ],
     },
     Row {
         name: "equality",
@@ -136,25 +147,31 @@ const ROWS: [Row; 3] = [
         title: "Filters at consumers, 63 on a queue: as at bindings",
         words: &["--at", "consumer"],
         is_paced: true,
-        contenders: &[Contender::filter(Kind::Lepus), Contender::filter(Kind::Qpid)],
+        contenders: &[
+            Contender::filter(Kind::Lepus),
+            Contender::filter(Kind::Qpid),
+            Contender::artemis(),
+        ],
     },
 ];
 /// Further one, which has no brokers.
 const ENGINES: &str = "engines";
 /// Who can take part.
-const KINDS: [Kind; 4] = [Kind::Lepus, Kind::Qpid, Kind::RabbitMq, Kind::LavinMq];
+const KINDS: [Kind; 5] = [Kind::Lepus, Kind::Qpid, Kind::Artemis, Kind::RabbitMq, Kind::LavinMq];
 
 const TITLE: &str = "Content filters, beside those of other brokers";
 const ASKS: &str = "Thousands of filters of which each message matches about one: at what rate do brokers decide, what does a message cost them, \
                     how fast are filters set? All see the same filters and the same messages, by headers, and whoever decides wrongly is not \
                     measured.";
-const LEGEND: [&str; 3] = [
+const LEGEND: [&str; 4] = [
     "Medians of the rounds; brokers take turns. × lepus: the median of each round's ratio to the first line with as many filters. \
      µs CPU: of the broker's process on its core, by message that was published. The tester works out which filter matches which message; \
      what comes is held against that, 500 messages one by one before the load and all of it by number.",
     "At bindings 1,000 messages at most wait for their confirms, so that a broker sets the rate. At consumers the rate is set, and CPU is \
      what there is to compare.",
     "A headers exchange compares headers for equality and knows no ranges.",
+    "Artemis speaks another protocol: its load is a program of bench/artemis-peer with its own client, on the core of the other tester, with \
+     the same filters and messages, and as many verdicts checked. Each filter is that of a queue of its own there, or of a consumer.",
 ];
 
 /// The question with its size.
@@ -205,7 +222,7 @@ impl Plan {
         let mut words: Vec<&str> = vec!["filters"];
         words.extend(row.words.iter().filter(|word| by == By::Filter || !is_of_ranges(row, word)));
         match by {
-            By::Filter => {
+            By::Filter | By::Artemis => {
                 words.extend(["--argument", "x-filter-jms-selector", "--look-at", "headers"]);
             }
             By::HeadersExchange => words.push("--headers-exchange"),
@@ -350,9 +367,14 @@ fn measure_once(
     filters: u32,
     subject: &Subject,
 ) -> io::Result<Figures> {
-    let words = plan.tester_words(row, contender.by, filters, subject.seen_pid()?);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut tester = plan.load.testers.against(Tester::Own, subject.port(), &words);
+    let mut tester = match contender.by {
+        By::Artemis => artemis::load(plan, row, filters, subject)?,
+        By::Filter | By::HeadersExchange => {
+            let words = plan.tester_words(row, contender.by, filters, subject.seen_pid()?);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            plan.load.testers.against(Tester::Own, subject.port(), &words)
+        }
+    };
     let mut heard = Heard::default();
     let mut child = measure::pinned(&mut tester, &plan.load)?;
     let status = measure::listen(&mut child, &plan.load.stop, |line| {
@@ -513,6 +535,7 @@ impl Measured {
                 "by": match line.contender.by {
                     By::Filter => "x-filter-jms-selector",
                     By::HeadersExchange => "headers-exchange",
+                    By::Artemis => "selectors of its own protocol",
                 },
                 "filters": line.filters,
                 "rounds": line.rounds.iter().map(|round| round.as_ref().map(Figures::json)).collect::<Vec<_>>(),

@@ -301,6 +301,9 @@ pub struct Places {
     /// Apache Qpid Broker-J of bench/qpid-peer, measured where it was built
     #[arg(long, value_name = "DIR", default_value = "build/qpid-peer", help_heading = "Place")]
     qpid: PathBuf,
+    /// Apache Artemis of bench/artemis-peer, measured where it was built
+    #[arg(long, value_name = "DIR", default_value = "build/artemis-peer", help_heading = "Place")]
+    artemis: PathBuf,
     /// The reference tester
     #[arg(
         long,
@@ -329,6 +332,7 @@ impl Places {
         }
         site.nats = absolute(self.nats)?;
         site.qpid = absolute(self.qpid)?;
+        site.artemis = absolute(self.artemis)?;
         site.flags = self.lepus_flags.0;
         let ground = Arc::new(Ground::below(&results).map_err(|error| error.to_string())?);
         site.scratch = ground.path().to_owned();

@@ -1,12 +1,13 @@
 //! The loads that are measured, each a command of a tester.
 
+use crate::artemis;
 use crate::bench::nats_load::WINDOW_BYTES;
 use crate::cast::Cast;
 use crate::identity::{OWN_TESTER, own_tester, says};
 use crate::subject::{Kind, Subject};
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who makes the load.
@@ -88,6 +89,14 @@ impl Testers {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(name).args(numbers.iter().map(usize::to_string));
         Ok(command)
+    }
+
+    /// The load of `bench/artemis-peer`, to which its words are still to be added; it is noted among those who took part.
+    pub fn of_artemis(&self, built: &Path) -> Command {
+        self.cast.load("ArtemisLoad", || {
+            "ArtemisLoad of bench/artemis-peer, for Artemis alone".to_owned()
+        });
+        artemis::load(built)
     }
 
     /// What a tester calls itself. The reference tester's version stands in the name of its archive.

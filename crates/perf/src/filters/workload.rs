@@ -71,6 +71,24 @@ pub struct Wanted {
     pub seed: u64,
 }
 
+/// Different messages of a load.
+const MESSAGES: u32 = 2_048;
+/// With ranges, at least so many filters ask for a symbol for each that is to match: fewer could not be told apart by them.
+const RIVALS: f64 = 4.0;
+
+impl Wanted {
+    /// As `lepus perf filters` draws them where nobody says otherwise: 2,048 messages, and as many symbols, up to 1,000, as leave
+    /// each enough filters to match as often as is wanted.
+    #[must_use]
+    pub fn new(count: u32, anchored: f64, ranges: u8, matches: f64, seed: u64) -> Wanted {
+        // Without ranges all filters of a symbol match its messages.
+        let (rivals, most) = if ranges == 0 { (1.0, 1e6) } else { (RIVALS, 1e3) };
+        let symbols = anchored * f64::from(count) / (matches * rivals).max(1e-6);
+        let symbols = symbols.round().clamp(1.0, most) as u32;
+        Wanted { count, anchored, symbols, ranges, matches, messages: MESSAGES, seed }
+    }
+}
+
 /// One filter. Of those bounds that are there, all must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {

@@ -192,10 +192,6 @@ const OUTPUT: Group = Group {
     ],
 };
 
-/// Different messages of a load; with more queues at whose consumers the filters stand, one for each.
-const MESSAGES: u32 = 2_048;
-/// With ranges, at least so many filters ask for a symbol for each that is to match: fewer could not be told apart by them.
-const RIVALS: f64 = 4.0;
 /// Filters on the consumers of one queue: lepus has 64 different ones there, one of which is that of the last consumer.
 const QUEUE_FILTERS: u64 = 63;
 /// Filters on the consumers of one connection.
@@ -291,19 +287,10 @@ fn wanted(options: &Options, dialect: Dialect) -> Result<Wanted, OptionError> {
         anchored => anchored.unwrap_or(0.9),
     };
     let matches = options.rate("matches")?.unwrap_or(1.0);
-    // Without ranges all filters of a symbol match its messages.
-    let (rivals, most) = if ranges == 0 { (1.0, 1e6) } else { (RIVALS, 1e3) };
-    let symbols = anchored * filters as f64 / (matches * rivals).max(1e-6);
-    let symbols = symbols.round().clamp(1.0, most) as u64;
-    Ok(Wanted {
-        count: filters as u32,
-        anchored,
-        symbols: count(options, "symbols", symbols, 1..=1_000_000)? as u32,
-        ranges,
-        matches,
-        messages: MESSAGES,
-        seed: options.number("seed")?.unwrap_or(1),
-    })
+    let seed = options.number("seed")?.unwrap_or(1);
+    let wanted = Wanted::new(filters as u32, anchored, ranges, matches, seed);
+    let symbols = count(options, "symbols", wanted.symbols.into(), 1..=1_000_000)? as u32;
+    Ok(Wanted { symbols, ..wanted })
 }
 
 fn body(options: &Options) -> Result<(Body, usize), OptionError> {
@@ -353,7 +340,7 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
         anchored: wanted.anchored,
         symbols: wanted.symbols,
         connections,
-        sample: count(options, "check-messages", 500, 0..=u64::from(MESSAGES))? as u32,
+        sample: count(options, "check-messages", 500, 0..=wanted.messages.into())? as u32,
         pid: options.number("pid")?,
         format: load.run.format,
         scheme,
@@ -466,7 +453,7 @@ mod tests {
         assert_eq!((scheme.queue(7).as_str(), load.id.as_str()), ("lepus-filters-me-7", "me"));
         assert_eq!(load.run.time_max, Some(Duration::from_secs(10)));
         let copies = load.copies.as_ref().unwrap();
-        assert_eq!((copies.len(), copies[0].len()), (1, MESSAGES as usize));
+        assert_eq!((copies.len(), copies[0].len()), (1, 2_048));
         assert_eq!(planned("-C 5").unwrap().1.run.time_max, None);
     }
 
