@@ -331,6 +331,39 @@ fn filters_that_match_everything_are_set_checked_loaded_and_deleted() {
 }
 
 #[test]
+fn consumers_with_filters_get_what_they_ask_for_and_no_more() {
+    let broker = Broker::start_with_filters();
+    let line = "filters --at consumer --count 12 --symbols 3 --queues 2 --matches 3 -C 500 -d each \
+                --check-messages 40 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!(outcome, "good", "{lines:?}");
+    assert!(lines[0].contains(r#""what":"filters","count":12,"#), "{lines:?}");
+    // Each message of the check came to one consumer, which may have it.
+    assert!(
+        lines[1].contains(
+            r#""messages":40,"good":40,"missing":0,"unexpected":0,"repeated":0,"first":null"#
+        ),
+        "{lines:?}"
+    );
+    let last = lines.last().unwrap();
+    for part in [
+        r#""at":"consumer","argument":"x-filter","look_at":"body","count":12,"#,
+        r#""deliveries_per_message":1.000000,"delivered_per_published":1.000000,"#,
+        r#""outstanding":0,"unexpected":0"#,
+    ] {
+        assert!(last.contains(part), "{part}: {last}");
+    }
+    let summary = &lines[lines.len() - 2];
+    assert_eq!((number(summary, "sent"), number(summary, "received")), (500, 500));
+    // What the broker says of it: every message to one of 14 consumers, of which the last two have no filter.
+    let deliveries = broker.seen().deliveries;
+    assert_eq!(deliveries.values().sum::<u64>(), 540);
+    let to_filters: u64 = (0..12).filter_map(|tag| deliveries.get(&tag.to_string())).sum();
+    assert!((1..540).contains(&to_filters), "{deliveries:?}");
+    assert_eq!(broker.queues(), 0);
+}
+
+#[test]
 fn a_broker_that_ignores_filters_is_told() {
     let broker = Broker::start(Fault::None);
     for (line, faults) in [

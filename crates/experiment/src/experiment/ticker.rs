@@ -1,4 +1,6 @@
-//! E3, as far as it exists: latency by offered rate, with the log and without.
+//! E3, as far as it exists: latency by offered rate, with the log and without, and what content filters cost beside keys.
+
+mod content;
 
 use super::figures::{cost_table, lines};
 use super::{Experiment, Work};
@@ -11,12 +13,13 @@ use crate::workload::{Latency, Load, Outcome};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "ticker",
-    title: "ticker: latency by offered rate, log on and off",
+    title: "ticker: latency by offered rate, log on and off; filters beside keys",
     asks: "A report of 2014 judged an engine for market data by the mean latency of its 1 KiB messages and by the mean of \
            the slowest 5 %: before tuning that rose steeply past 50,000 messages a second. Here 4 publishers offer \
            a fixed rate to 4 consumers, whether the broker keeps up or not; what a slow moment delays counts as \
            waiting (no coordinated omission). At which rate does the slow tail rise, and what does the log cost? \
-           (Content filters and the database of that report come later.)",
+           Subscriptions of that engine were conditions over the content of a message: what do such filters cost beside topic keys? \
+           (The database of that report comes later.)",
     is_checked: false,
     work: Work::Brokers { measure, describe },
 };
@@ -81,6 +84,7 @@ fn measure(session: &mut Session<'_>) {
             }
         }
     }
+    content::measure(session);
 }
 
 fn keeps_up(outcome: &Outcome, rate: u64) -> bool {
@@ -114,9 +118,10 @@ fn describe(session: &Session<'_>) -> Content {
             );
         }
     }
+    content::describe(session, &mut content);
     content.blocks.push(Block::Heading("Every rate".to_owned()));
     content.blocks.push(Block::Text(
-        "One run for each rate, until a broker's backlog grows from the middle of a run to its end."
+        "With log on and off one run for each rate, until a broker's backlog grows from the middle of a run to its end."
             .to_owned(),
     ));
     content.blocks.push(cost_table(record));

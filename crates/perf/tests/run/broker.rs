@@ -8,7 +8,9 @@ use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
 use lepus_amqp::server::{
     Event, ServerConnection, ServerOptions, encode_ack, encode_delivery, encode_return,
 };
-use lepus_base::Instant;
+use lepus_amqp::{PropertiesRef, TableRef, ValueRef};
+use lepus_base::{HashState, Instant};
+use lepus_filter::{BodyFormat, Filter, FilterSet, Limits, Meta, Scratch, SetLimits};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -44,11 +46,15 @@ pub struct Seen {
     /// Messages that were asked for one by one.
     pub gets: u64,
     pub connections: u64,
+    /// Deliveries by the consumer's tag.
+    pub deliveries: HashMap<String, u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     fault: Fault,
+    /// Whether filters and priorities of consumers count.
+    filters: bool,
     /// Answers that are held back.
     late: Vec<u8>,
     count: u64,
@@ -75,6 +81,9 @@ struct Consumer {
     tag: String,
     frame_max: u32,
     delivery_tag: u64,
+    priority: i32,
+    /// What it wants; everything where there is none.
+    filter: Option<FilterSet>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,9 +109,17 @@ impl Broker {
 
     /// Listens on this port of this host; 0 is a free one.
     pub fn start_at(port: u16, fault: Fault) -> Broker {
+        Broker::serve(port, State { fault, ..State::default() })
+    }
+
+    /// One that heeds the filters and priorities of consumers.
+    pub fn start_with_filters() -> Broker {
+        Broker::serve(0, State { filters: true, ..State::default() })
+    }
+
+    fn serve(port: u16, state: State) -> Broker {
         let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let state = State { fault, ..State::default() };
         let broker =
             Broker { uri: format!("amqp://127.0.0.1:{port}"), state: Arc::new(Mutex::new(state)) };
         let running = broker.clone();
@@ -187,16 +204,54 @@ impl State {
         let Some(queue) = self.queues.get_mut(name) else {
             return;
         };
-        if queue.consumers.is_empty() {
+        // Of those who want it, the next one among those of the highest priority.
+        let count = queue.consumers.len();
+        let in_turn = (1..=count).map(|step| (queue.turn + step) % count.max(1));
+        let willing: Vec<usize> =
+            in_turn.filter(|at| queue.consumers[*at].wants(&message)).collect();
+        let chosen = willing.into_iter().rev().max_by_key(|at| queue.consumers[*at].priority);
+        let Some(chosen) = chosen else {
             queue.ready.push_back(message);
             return;
-        }
-        queue.turn = (queue.turn + 1) % queue.consumers.len();
-        queue.consumers[queue.turn].deliver(&message);
+        };
+        queue.turn = chosen;
+        let consumer = &mut queue.consumers[chosen];
+        consumer.deliver(&message);
+        *self.seen.deliveries.entry(consumer.tag.clone()).or_default() += 1;
     }
 }
 
 impl Consumer {
+    /// Takes filter and priority of these arguments.
+    fn heed(&mut self, arguments: TableRef<'_>) {
+        for (name, value) in arguments.iter() {
+            match (name, value) {
+                ("x-priority", ValueRef::I32(priority)) => self.priority = priority,
+                ("x-filter", ValueRef::LongString(text)) => {
+                    let text = std::str::from_utf8(text).expect("a filter is text");
+                    let filter = Filter::parse(text, &Limits::default()).expect("a filter");
+                    let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+                    set.add(&filter, 0).expect("room for a filter");
+                    self.filter = Some(set);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn wants(&mut self, message: &Message) -> bool {
+        let Some(filter) = &mut self.filter else { return true };
+        let asked = lepus_filter::Message {
+            properties: PropertiesRef(&message.properties),
+            body: &message.body,
+            format: BodyFormat::Auto,
+            meta: Meta::default(),
+        };
+        let mut found = Vec::new();
+        filter.matches(&asked, u64::MAX, &mut Scratch::default(), &mut found);
+        !found.is_empty()
+    }
+
     fn deliver(&mut self, message: &Message) {
         self.delivery_tag += 1;
         let mut out = Vec::new();
@@ -411,13 +466,22 @@ fn take_method(
                 tag: consume.consumer_tag.to_owned(),
                 frame_max,
                 delivery_tag: 0,
+                priority: 0,
+                filter: None,
             };
+            if state.filters {
+                consumer.heed(consume.arguments);
+            }
             let queue = state.queues.entry(name(consume.queue)).or_default();
             // The answer goes out before the first delivery does.
             let _ = consumer.socket.write_all(out);
             out.clear();
-            for message in queue.ready.drain(..) {
-                consumer.deliver(&message);
+            for message in std::mem::take(&mut queue.ready) {
+                if consumer.wants(&message) {
+                    consumer.deliver(&message);
+                } else {
+                    queue.ready.push_back(message);
+                }
             }
             queue.consumers.push(consumer);
         }
