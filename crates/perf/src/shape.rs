@@ -10,10 +10,15 @@ pub(crate) mod idle;
 pub(crate) mod sink;
 pub(crate) mod throughput;
 
+use crate::body::Layout;
 use crate::job::Job;
 use crate::option::{Choice, Foreign, Group, OptionError, Options, wrong};
-use crate::plan::{Plan, RunOptions, SocketOptions};
+use crate::plan::{LinkPlan, Plan, RoleSpec, RunOptions, SocketOptions, Stage};
+use crate::producer::ProducerSpec;
+use crate::report::Shown;
 use crate::report::data::Format;
+use crate::schedule::Schedule;
+use crate::script::{Step, select_confirms};
 use crate::uri::Uri;
 use std::time::Duration;
 
@@ -106,19 +111,27 @@ pub(crate) const CONNECTION: Group = Group {
 /// Where the broker is, for shapes whose connections only call and wait.
 pub(crate) const PLACE: Group = Group { title: "Connection", choices: &[URI, URIS] };
 
+const WARM_UP: Choice = Choice::value(
+    "",
+    "warm-up",
+    "SECONDS",
+    "so long before that there is load and nothing counts; default none",
+);
+const INTERVAL: Choice =
+    Choice::value("i", "interval", "SECONDS", "time between two lines; default 1");
+const ID: Choice = Choice::value("d", "id", "TEXT", "name of the run, at the start of each line");
+const OUTPUT_FILE: Choice = Choice::value("o", "output-file", "FILE", "write the lines as CSV");
+const CONFIRM_TIMEOUT: Choice =
+    Choice::value("ct", "confirm-timeout", "SECONDS", "longest wait for a confirm; default 30");
+
 /// When to stop and what to tell.
 pub(crate) const OUTPUT: Group = Group {
     title: "Length and output",
     choices: &[
         Choice::value("z", "time", "SECONDS", "stop after this time; default: run until Ctrl-C"),
-        Choice::value(
-            "",
-            "warm-up",
-            "SECONDS",
-            "so long before that there is load and nothing counts; default none",
-        ),
-        Choice::value("i", "interval", "SECONDS", "time between two lines; default 1"),
-        Choice::value("d", "id", "TEXT", "name of the run, at the start of each line"),
+        WARM_UP,
+        INTERVAL,
+        ID,
         Choice::switch(
             "",
             "check",
@@ -132,7 +145,7 @@ pub(crate) const OUTPUT: Group = Group {
             "what standard output carries: lines for people (default), or the same figures as JSON Lines or CSV for programs",
         ),
         Choice::value("", "json", "FILE", "write the summary and all intervals as JSON"),
-        Choice::value("o", "output-file", "FILE", "write the lines as CSV"),
+        OUTPUT_FILE,
         Choice::value(
             "st",
             "shutdown-timeout",
@@ -201,6 +214,95 @@ pub(crate) fn run_options(options: &Options) -> Result<RunOptions, OptionError> 
         csv: options.text("output-file").map(Into::into),
         json: options.text("json").map(Into::into),
     })
+}
+
+/// A run of `shape` over these links as the options ask for it: nothing is checked, and latencies are told by nobody yet.
+pub(crate) fn plan_of(
+    options: &Options,
+    shape: &'static str,
+    id: String,
+    links: Vec<LinkPlan>,
+    layout: Layout,
+) -> Result<Plan, OptionError> {
+    let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
+    Ok(Plan {
+        id,
+        shape,
+        phase: String::new(),
+        quiet: false,
+        uris: uris(options)?,
+        frame_bytes_max,
+        heartbeat_seconds,
+        links,
+        layout,
+        time_in_header: false,
+        check: None,
+        expected: Vec::new(),
+        copies: None,
+        pid: None,
+        ceiling: None,
+        run: run_options(options)?,
+        shown: Shown::default(),
+    })
+}
+
+/// A connection that makes what the others use.
+pub(crate) fn setup(id: &str, script: Vec<Step>) -> LinkPlan {
+    LinkPlan {
+        stage: Stage::Setup,
+        delay: Duration::ZERO,
+        name: format!("{id} setup"),
+        script,
+        roles: Vec::new(),
+    }
+}
+
+/// A connection of a producer, which publishes on its first channel.
+pub(crate) fn producer(id: &str, producer: ProducerSpec) -> LinkPlan {
+    let mut script = vec![Step::open(1)];
+    if producer.confirms.is_some() {
+        script.push(select_confirms(1));
+    }
+    LinkPlan {
+        stage: Stage::Produce,
+        delay: Duration::ZERO,
+        name: format!("{id} producer {}", producer.number),
+        script,
+        roles: vec![RoleSpec::Producer(ProducerSpec { channel: 1, ..producer })],
+    }
+}
+
+/// The size of the confirm window, `default` where nobody says; `None` without confirms.
+pub(crate) fn confirms(
+    options: &Options,
+    default: Option<u64>,
+) -> Result<Option<u64>, OptionError> {
+    match options.number::<i64>("confirm")? {
+        None => Ok(default),
+        Some(-1) => Ok(None),
+        Some(window) if window > 0 => Ok(Some(window.unsigned_abs())),
+        Some(_) => wrong("--confirm needs at least 1 outstanding message"),
+    }
+}
+
+/// When each producer publishes; as fast as it can where no rate is given.
+pub(crate) fn schedule(options: &Options) -> Result<Option<Schedule>, OptionError> {
+    let rate = options.rate("rate")?.filter(|rate| *rate > 0.0);
+    Ok(rate.map(Schedule::constant))
+}
+
+/// After how many messages a producer stops, if at all.
+pub(crate) fn sent_max(options: &Options) -> Result<Option<u64>, OptionError> {
+    Ok(options.number("pmessages")?.filter(|max| *max > 0))
+}
+
+/// Whether queues are durable and messages persistent.
+pub(crate) fn persistent(options: &Options) -> Result<bool, OptionError> {
+    match options.list("flag").as_slice() {
+        [] => Ok(false),
+        ["persistent"] => Ok(true),
+        _ => wrong("--flag knows only persistent here"),
+    }
 }
 
 /// A time in seconds, decimals allowed; at most a year.

@@ -1,9 +1,6 @@
 //! A queue is filled run by run, then drained.
 
-use super::fanout::confirms;
-use super::{
-    BODY_BYTES_MAX, CONNECTION, OUTPUT, Shape, count, id, run_options, seconds, tuning, uris,
-};
+use super::{BODY_BYTES_MAX, CONNECTION, OUTPUT, Shape, confirms, count, id, plan_of, seconds};
 use crate::body::Layout;
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
@@ -116,10 +113,7 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
         return wrong("--queue needs a name of 1 to 255 bytes");
     }
     let arguments = pairs::table("queue-args", &options.list("queue-args"))?;
-    let confirms = match options.has("confirm") {
-        true => confirms(options)?,
-        false => Some(1_000),
-    };
+    let confirms = confirms(options, Some(1_000))?;
     let backlog = Backlog {
         options,
         id,
@@ -171,26 +165,8 @@ fn fills(options: &Options) -> Result<Vec<Fill>, OptionError> {
 
 impl Backlog<'_> {
     fn base(&self, phase: String, layout: Layout) -> Result<Plan, OptionError> {
-        let (frame_bytes_max, heartbeat_seconds) = tuning(self.options)?;
-        Ok(Plan {
-            id: self.id.clone(),
-            shape: SHAPE.name,
-            phase,
-            quiet: false,
-            uris: uris(self.options)?,
-            frame_bytes_max,
-            heartbeat_seconds,
-            links: Vec::new(),
-            layout,
-            time_in_header: false,
-            check: None,
-            expected: Vec::new(),
-            copies: None,
-            pid: None,
-            ceiling: None,
-            run: run_options(self.options)?,
-            shown: Shown::default(),
-        })
+        let plan = plan_of(self.options, SHAPE.name, self.id.clone(), Vec::new(), layout)?;
+        Ok(Plan { phase, ..plan })
     }
 
     fn link(&self, stage: Stage, name: &str, script: Vec<Step>) -> LinkPlan {

@@ -1,6 +1,6 @@
 //! Many channels, each with a queue of its own that it both feeds and empties.
 
-use super::{CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tuning, uris};
+use super::{CONNECTION, OUTPUT, Shape, body_bytes, count, id, persistent, plan_of, setup};
 use crate::body::Layout;
 use crate::check::Check;
 use crate::job::Job;
@@ -47,11 +47,7 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
     let connections = count(options, "connections", 9, 1..=100_000)? as u32;
     let channels = count(options, "channels", 500, 1..=65_535)? as u16;
     let in_flight = count(options, "in-flight", 1, 1..=1_000_000)? as u32;
-    let persistent = match options.list("flag").as_slice() {
-        [] => false,
-        ["persistent"] => true,
-        _ => return wrong("--flag knows only persistent here"),
-    };
+    let persistent = persistent(options)?;
     let layout = Layout::new(body_bytes(options, 11)?, options.has("check"));
     let mut check = options.has("check").then(|| Check::new(layout));
     let mut expected = Vec::new();
@@ -68,15 +64,9 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
     let acks = options.has("acks");
     let properties = Properties { delivery_mode: persistent.then_some(2), ..Properties::default() };
     let queue = QueueSpec { durable: persistent, auto_delete: true, ..QueueSpec::default() };
-    let mut setup = vec![Step::open(1)];
-    setup.extend(exchange.declare(1));
-    let mut links = vec![LinkPlan {
-        stage: Stage::Setup,
-        delay: Duration::ZERO,
-        name: format!("{id} setup"),
-        script: setup,
-        roles: Vec::new(),
-    }];
+    let mut made = vec![Step::open(1)];
+    made.extend(exchange.declare(1));
+    let mut links = vec![setup(&id, made)];
     for connection in 0..connections {
         let mut script = Vec::new();
         let mut roles = Vec::new();
@@ -117,25 +107,11 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
             roles,
         });
     }
-    let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
     Ok(vec![Job::from(Plan {
-        id,
-        shape: SHAPE.name,
-        phase: String::new(),
-        quiet: false,
-        uris: uris(options)?,
-        frame_bytes_max,
-        heartbeat_seconds,
-        links,
-        layout,
-        time_in_header: false,
         check,
         expected,
-        // Each round trip knows its own.
-        copies: None,
-        pid: None,
-        ceiling: None,
-        run: run_options(options)?,
+        // Each round trip knows its own: no copies.
         shown: Shown { sent: true, received: true, ..Shown::default() },
+        ..plan_of(options, SHAPE.name, id, links, layout)?
     })])
 }

@@ -1,7 +1,8 @@
 //! One producer, many queues that each get every message.
 
 use super::{
-    CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tuning, uris, with_ceiling,
+    CONFIRM_TIMEOUT, CONNECTION, OUTPUT, Shape, body_bytes, confirms, count, id, persistent,
+    plan_of, schedule, sent_max, setup, with_ceiling,
 };
 use crate::body::{BODY_BYTES_DEFAULT, Layout};
 use crate::check::Check;
@@ -11,8 +12,7 @@ use crate::option::{Choice, Group, OptionError, Options, wrong};
 use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
-use crate::schedule::Schedule;
-use crate::script::{ExchangeSpec, QueueSpec, Step, bind, consume, qos, select_confirms};
+use crate::script::{ExchangeSpec, QueueSpec, Step, bind, consume, qos};
 use crate::template::Message;
 use lepus_amqp::{Properties, Table};
 use std::time::Duration;
@@ -48,7 +48,7 @@ const LOAD: Group = Group {
             ..Choice::value("r", "rate", "MSG/S", "messages a second; default as fast as possible")
         },
         Choice::value("c", "confirm", "N", "confirms, with at most N outstanding"),
-        Choice::value("ct", "confirm-timeout", "SECONDS", "longest wait for a confirm; default 30"),
+        CONFIRM_TIMEOUT,
         Choice::value("C", "pmessages", "N", "stop after N messages"),
         Choice::switch("", "acks", "acknowledge each message; without it the broker expects none"),
         Choice::value("q", "qos", "N", "prefetch of each consumer, with --acks; default unlimited"),
@@ -93,11 +93,7 @@ impl Fanout {
         if queues.div_ceil(connections) > 65_535 {
             return wrong("a connection has at most 65535 channels; use more --connections");
         }
-        let persistent = match options.list("flag").as_slice() {
-            [] => false,
-            ["persistent"] => true,
-            _ => return wrong("--flag knows only persistent here"),
-        };
+        let persistent = persistent(options)?;
         let mut check = self.checked.then(|| Check::new(layout));
         let exchange = ExchangeSpec {
             name: options.text("exchange").unwrap_or(self.exchange).to_owned(),
@@ -109,15 +105,9 @@ impl Fanout {
             return wrong("--exchange needs a name: queues are bound to it");
         }
         let id = id(options);
-        let mut setup = vec![Step::open(1)];
-        setup.extend(exchange.declare(1));
-        let mut links = vec![LinkPlan {
-            stage: Stage::Setup,
-            delay: Duration::ZERO,
-            name: format!("{id} setup"),
-            script: setup,
-            roles: Vec::new(),
-        }];
+        let mut made = vec![Step::open(1)];
+        made.extend(exchange.declare(1));
+        let mut links = vec![setup(&id, made)];
         let queue = QueueSpec { durable: persistent, auto_delete: true, ..QueueSpec::default() };
         let consumers = Consumers {
             queue,
@@ -132,34 +122,21 @@ impl Fanout {
         let expected = (0..checked)
             .flat_map(|queue| (0..self.producers).map(move |producer| (queue, producer)))
             .collect();
-        let confirms = confirms(options)?;
+        let confirms = confirms(options, None)?;
         for number in 0..self.producers {
             links.push(producer(options, &id, number, &exchange.name, layout, persistent)?);
         }
-        let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
         Ok(Plan {
-            id,
-            shape: self.shape,
-            phase: String::new(),
-            quiet: false,
-            uris: uris(options)?,
-            frame_bytes_max,
-            heartbeat_seconds,
-            links,
-            layout,
-            time_in_header: false,
             check,
             expected,
             copies: layout.has_time().then(|| vec![vec![queues]; self.producers as usize]),
-            pid: None,
-            ceiling: None,
-            run: run_options(options)?,
             shown: Shown {
                 sent: true,
                 received: true,
                 confirmed: confirms.is_some(),
                 ..Shown::default()
             },
+            ..plan_of(options, self.shape, id, links, layout)?
         })
     }
 }
@@ -225,11 +202,6 @@ fn producer(
     layout: Layout,
     persistent: bool,
 ) -> Result<LinkPlan, OptionError> {
-    let confirms = confirms(options)?;
-    let mut script = vec![Step::open(1)];
-    if confirms.is_some() {
-        script.push(select_confirms(1));
-    }
     let properties = Properties { delivery_mode: persistent.then_some(2), ..Properties::default() };
     let message = Message {
         exchange: exchange.to_owned(),
@@ -240,29 +212,13 @@ fn producer(
         body: layout.body(number),
         layout: Some(layout),
     };
-    let rate = options.rate("rate")?.filter(|rate| *rate > 0.0);
-    Ok(LinkPlan {
-        stage: Stage::Produce,
-        delay: Duration::ZERO,
-        name: format!("{id} producer {number}"),
-        script,
-        roles: vec![RoleSpec::Producer(ProducerSpec {
-            channel: 1,
-            number,
-            messages: vec![message],
-            sent_max: options.number("pmessages")?.filter(|max| *max > 0),
-            schedule: rate.map(Schedule::constant),
-            confirms,
-            ..ProducerSpec::default()
-        })],
-    })
-}
-
-/// The size of the confirm window; `None` without confirms.
-pub(super) fn confirms(options: &Options) -> Result<Option<u64>, OptionError> {
-    match options.number::<i64>("confirm")? {
-        None | Some(-1) => Ok(None),
-        Some(window) if window > 0 => Ok(Some(window.unsigned_abs())),
-        Some(_) => wrong("--confirm needs at least 1 outstanding message"),
-    }
+    let spec = ProducerSpec {
+        number,
+        messages: vec![message],
+        sent_max: sent_max(options)?,
+        schedule: schedule(options)?,
+        confirms: confirms(options, None)?,
+        ..ProducerSpec::default()
+    };
+    Ok(super::producer(id, spec))
 }

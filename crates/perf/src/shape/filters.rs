@@ -1,6 +1,9 @@
 //! Many filters, and messages of which each matches few of them.
 
-use super::{PLACE, Shape, count, id, run_options, tuning, uris};
+use super::{
+    CONFIRM_TIMEOUT, ID, INTERVAL, OUTPUT_FILE, PLACE, Shape, WARM_UP, confirms, count, id,
+    plan_of, producer, schedule, sent_max, uris,
+};
 use crate::body::Layout;
 use crate::consumer::ConsumerSpec;
 use crate::filters::FiltersPlan;
@@ -11,8 +14,7 @@ use crate::option::{Choice, Group, OptionError, Options, wrong};
 use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
-use crate::schedule::Schedule;
-use crate::script::{Step, select_confirms};
+use crate::script::Step;
 use std::time::Duration;
 
 pub(super) const SHAPE: Shape = Shape {
@@ -146,7 +148,7 @@ const LOAD: Group = Group {
             "N",
             "confirms, with at most N outstanding; default 1000, -1 for none",
         ),
-        Choice::value("ct", "confirm-timeout", "SECONDS", "longest wait for a confirm; default 30"),
+        CONFIRM_TIMEOUT,
         Choice::value("C", "pmessages", "N", "stop after N messages of each producer"),
         Choice::value("", "pid", "PID", "the broker's process on this host"),
     ],
@@ -161,14 +163,9 @@ const OUTPUT: Group = Group {
             "SECONDS",
             "time of the load; default 10, with -C until it is sent",
         ),
-        Choice::value(
-            "",
-            "warm-up",
-            "SECONDS",
-            "so long before that there is load and nothing counts; default none",
-        ),
-        Choice::value("i", "interval", "SECONDS", "time between two lines; default 1"),
-        Choice::value("d", "id", "TEXT", "name of the run, at the start of each line"),
+        WARM_UP,
+        INTERVAL,
+        ID,
         Choice::value(
             "",
             "output",
@@ -176,7 +173,7 @@ const OUTPUT: Group = Group {
             "what standard output carries: lines for people (default), or the same figures as JSON Lines for programs; \
              csv has those of the load alone",
         ),
-        Choice::value("o", "output-file", "FILE", "write the lines as CSV"),
+        OUTPUT_FILE,
         Choice::value(
             "st",
             "shutdown-timeout",
@@ -367,67 +364,39 @@ fn load(options: &Options, scheme: &Scheme, connections: u32) -> Result<Plan, Op
             }
         })
         .collect();
-    let confirms = match options.number::<i64>("confirm")? {
-        None => Some(1_000),
-        Some(-1) => None,
-        Some(window) if window > 0 => Some(window.unsigned_abs()),
-        Some(_) => return wrong("--confirm needs at least 1 outstanding message"),
-    };
-    let sent_max = options.number("pmessages")?.filter(|max| *max > 0);
-    let rate = options.rate("rate")?.filter(|rate| *rate > 0.0);
+    let confirms = confirms(options, Some(1_000))?;
+    let sent_max = sent_max(options)?;
     let messages = 0..scheme.workload.trades.len() as u32;
     let producers = count(options, "producers", 1, 1..=1_000)? as u32;
     for number in 0..producers {
-        let mut script = vec![Step::open(1)];
-        if confirms.is_some() {
-            script.push(select_confirms(1));
-        }
-        links.push(LinkPlan {
-            stage: Stage::Produce,
-            delay: Duration::ZERO,
-            name: format!("{id} producer {number}"),
-            script,
-            roles: vec![RoleSpec::Producer(ProducerSpec {
-                channel: 1,
-                number,
-                messages: messages.clone().map(|message| scheme.message(message)).collect(),
-                sent_max,
-                schedule: rate.map(Schedule::constant),
-                confirms,
-                ..ProducerSpec::default()
-            })],
-        });
+        let spec = ProducerSpec {
+            number,
+            messages: messages.clone().map(|message| scheme.message(message)).collect(),
+            sent_max,
+            schedule: schedule(options)?,
+            confirms,
+            ..ProducerSpec::default()
+        };
+        links.push(producer(&id, spec));
     }
     let deliveries: Vec<u64> = messages.map(|message| scheme.deliveries(message)).collect();
-    let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
-    let mut run = run_options(options)?;
-    if run.time_max.is_none() && sent_max.is_none() {
-        run.time_max = Some(Duration::from_secs(10));
-    }
-    Ok(Plan {
-        id,
-        shape: SHAPE.name,
-        phase: String::new(),
-        quiet: false,
-        uris: uris(options)?,
-        frame_bytes_max,
-        heartbeat_seconds,
-        links,
-        layout: Layout::new(scheme.body_bytes, false),
+    let layout = Layout::new(scheme.body_bytes, false);
+    let mut plan = Plan {
         time_in_header: true,
-        check: None,
-        expected: Vec::new(),
         copies: Some(vec![deliveries; producers as usize]),
         pid: options.number("pid")?,
-        ceiling: None,
-        run,
         shown: Shown {
             sent: true,
             received: true,
             confirmed: confirms.is_some(),
             ..Shown::default()
         },
-    })
+        ..plan_of(options, SHAPE.name, id, links, layout)?
+    };
+    if plan.run.time_max.is_none() && sent_max.is_none() {
+        plan.run.time_max = Some(Duration::from_secs(10));
+    }
+    Ok(plan)
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@ mod body;
 mod choice;
 mod topology;
 
-use super::fanout::confirms;
-use super::{Shape, body_bytes, count, id, run_options, seconds, tuning, uris, with_ceiling};
+use super::{Shape, body_bytes, confirms, count, id, plan_of, seconds, setup, with_ceiling};
 use crate::body::{BODY_BYTES_DEFAULT, Layout};
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
@@ -122,19 +121,13 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
     };
     let mut check = checked.then(|| Check::new(layout));
     let mut topology = Topology::read(options, flags, sizes, &mut rng)?;
-    let mut links = vec![LinkPlan {
-        stage: Stage::Setup,
-        delay: Duration::ZERO,
-        name: format!("{id} setup"),
-        script: topology.setup(),
-        roles: Vec::new(),
-    }];
+    let mut links = vec![setup(&id, topology.setup())];
     consumer_links(options, &id, sizes, &mut topology, check.as_mut(), &mut links)?;
     let expected = topology.expected(sizes.publishing());
     let copies = foreseeable(options, bodies.is_some() || layout.has_time())
         .then(|| copies(&expected, sizes.publishing()))
         .filter(|copies| copies.iter().any(|copies| copies[0] > 0));
-    let confirms = confirms(options)?;
+    let confirms = confirms(options, None)?;
     let load = ProducerLoad {
         flags,
         confirms,
@@ -145,24 +138,11 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
         transaction: positive(options, "ptxsize")?,
     };
     load.links(options, &id, sizes, &topology, &mut rng, &mut links)?;
-    let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
     Ok(Plan {
-        id,
-        shape: SHAPE.name,
-        phase: String::new(),
-        quiet: false,
-        uris: uris(options)?,
-        frame_bytes_max,
-        heartbeat_seconds,
-        links,
-        layout,
         time_in_header: load.bodies.is_some(),
         check,
         expected: if checked { expected } else { Vec::new() },
         copies,
-        pid: None,
-        ceiling: None,
-        run: run_options(options)?,
         shown: Shown {
             sent: sizes.producers > 0,
             received: sizes.consumers > 0,
@@ -170,6 +150,7 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
             confirmed: confirms.is_some(),
             millis: options.has("use-millis"),
         },
+        ..plan_of(options, SHAPE.name, id, links, layout)?
     })
 }
 
