@@ -30,7 +30,7 @@ pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
     let mut ceilings = String::new();
     let mut counts: Vec<(Drive, Count)> = Vec::new();
     for drive in DRIVES.into_iter().filter(|drive| drive.has_ceiling) {
-        let count = callgrind::count(drive.name, MESSAGES, ground.path(), &[])?;
+        let count = callgrind::count(drive.name, MESSAGES / drive.dear, ground.path(), &[])?;
         let each = count.instructions;
         let new = (each * MARGIN).ceil();
         ceilings.push_str(&format!("{} {new}\n", drive.name));

@@ -49,3 +49,23 @@ def test_a_consumers_filter_that_is_none_says_where(channel):
     queue = own_queue(channel)
     with channel_closed(406, "invalid x-filter at character 10: expected a value after '>'"):
         channel.basic_consume(queue, lambda *_: None, arguments={"x-filter": "b.price >"})
+
+
+def test_what_no_filter_matches_for_long_becomes_a_dead_letter(channel):
+    dead = own_queue(channel)
+    queue = own_queue(
+        channel, unmatched_after=100, dead_letter_exchange="", dead_letter_routing_key=dead
+    )
+    letters = []
+
+    def take(channel, method, properties, body):
+        letters.append((json.loads(body), properties.headers["x-first-death-reason"]))
+        channel.basic_ack(method.delivery_tag)
+
+    channel.basic_consume(dead, take)
+    channel.basic_consume(queue, lambda *_: None, arguments={"x-filter": "b.number = 1"})
+    for number in range(3):
+        publish(channel, queue, {"number": number})
+    while len(letters) < 2:
+        channel.connection.process_data_events(time_limit=30)
+    assert letters == [({"number": 0}, "unmatched"), ({"number": 2}, "unmatched")]
