@@ -306,8 +306,10 @@ impl Group {
         if !self.tail.is_empty() {
             self.search_tail(slots, sources, steps, hit);
         }
-        for segment in self.shapes.iter().flat_map(|shaped| &shaped.segments) {
-            segment.search(slots, sources, steps, hit);
+        for shaped in &self.shapes {
+            for segment in &shaped.segments {
+                segment.search(slots, sources, steps, hit);
+            }
         }
     }
 

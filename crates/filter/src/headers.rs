@@ -2,7 +2,7 @@
 
 use crate::number::Number;
 use crate::path::Step;
-use crate::trie::{NodeId, Trie};
+use crate::trie::{NodeId, Trie, print};
 use crate::value::{Source, Span, Value};
 use alloc::format;
 use alloc::vec::Vec;
@@ -42,13 +42,15 @@ struct Headers<'h> {
 impl Headers<'_> {
     /// As deep as the longest path.
     fn table(&mut self, table: TableRef<'_>, node: NodeId) {
-        let mut left = self.trie.name_count(node);
+        let names = self.trie.names(node);
+        let mut left = names.len();
+        let bytes = table.bytes();
         for field in table.fields() {
             if left == 0 {
                 break;
             }
             let (start, end) = field.name;
-            let found = self.trie.name(node, table.bytes(), start, end);
+            let found = names.find(print(bytes, start, end), bytes, start, end);
             let Some(found) = found else { continue };
             match self.trie.slot(found) {
                 Some(slot) if self.trie.is_leaf(found) => {

@@ -175,7 +175,7 @@ impl<'t> Lexer<'t> {
         let number = if is_float || has_float_suffix {
             text.parse().ok().filter(|value: &f64| value.is_finite()).map(Number::Float)
         } else {
-            text.parse().ok().and_then(|value| Some(Number::from_unsigned(value)))
+            text.parse().ok().map(Number::from_unsigned)
         };
         let end = end + usize::from(has_suffix);
         match number {

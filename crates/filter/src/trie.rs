@@ -40,6 +40,13 @@ struct Node {
     indexes: Vec<(u32, NodeId)>,
 }
 
+/// The names below a node, for those who look for many.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Names<'t> {
+    marks: u64,
+    names: &'t [Name],
+}
+
 #[derive(Clone, Debug)]
 struct Name {
     /// The first eight bytes.
@@ -197,11 +204,6 @@ impl Trie {
         true
     }
 
-    /// How many names a node has below it.
-    pub(crate) fn name_count(&self, node: NodeId) -> usize {
-        self.nodes[node as usize].names.len()
-    }
-
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         // Each node but the root is a name or an index of another.
@@ -219,31 +221,14 @@ impl Trie {
         start: usize,
         end: usize,
     ) -> Option<NodeId> {
-        self.member(node, print(text, start, end), text, start, end)
+        self.names(node).find(print(text, start, end), text, start, end)
     }
 
-    /// The node of a name whose first eight bytes are known, with zeros behind a shorter one.
-    #[inline(always)]
-    pub(crate) fn member(
-        &self,
-        node: NodeId,
-        print: u64,
-        text: &[u8],
-        start: usize,
-        end: usize,
-    ) -> Option<NodeId> {
+    /// The names below a node.
+    #[inline]
+    pub(crate) fn names(&self, node: NodeId) -> Names<'_> {
         let Node { names, marks, .. } = &self.nodes[node as usize];
-        if marks & mark(print) == 0 {
-            return None;
-        }
-        if names.len() <= LINEAR_MAX && end - start <= 8 {
-            // The first bytes are all.
-            let found = names.iter().find(|name| name.print == print)?;
-            if found.name.len() == end - start {
-                return Some(found.node);
-            }
-        }
-        find(names, print, &text[start..end])
+        Names { names, marks: *marks }
     }
 
     /// Whether a node has nothing below it.
@@ -270,6 +255,29 @@ impl Trie {
     /// One above the largest index below a node.
     pub(crate) fn index_end(&self, node: NodeId) -> usize {
         self.nodes[node as usize].indexes.last().map_or(0, |(index, _)| *index as usize + 1)
+    }
+}
+
+impl Names<'_> {
+    /// How many there are.
+    pub(crate) fn len(self) -> usize {
+        self.names.len()
+    }
+
+    /// The node of a name, which lies in `text` and whose first eight bytes are known, with zeros behind a shorter one.
+    #[inline(always)]
+    pub(crate) fn find(self, print: u64, text: &[u8], start: usize, end: usize) -> Option<NodeId> {
+        if self.marks & mark(print) == 0 {
+            return None;
+        }
+        if self.names.len() <= LINEAR_MAX && end - start <= 8 {
+            // The first bytes are all.
+            let found = self.names.iter().find(|name| name.print == print)?;
+            if found.name.len() == end - start {
+                return Some(found.node);
+            }
+        }
+        find(self.names, print, &text[start..end])
     }
 }
 

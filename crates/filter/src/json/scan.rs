@@ -5,7 +5,7 @@ use super::text::{
 };
 use super::{DEPTH_MAX, Invalid};
 use crate::steps::{self, Steps};
-use crate::trie::{NodeId, Trie};
+use crate::trie::{Names, NodeId, Trie, print};
 use crate::value::{Source, Span, Value};
 use alloc::vec::Vec;
 
@@ -139,8 +139,10 @@ impl Scanner<'_> {
             b'}' => return Ok(at + 1),
             _ => return Err(Invalid),
         }
+        let trie = self.trie;
+        let names = if WANTED { trie.names(parent) } else { Names::default() };
         loop {
-            let (node, behind) = self.key::<PLAIN, WANTED>(parent, at)?;
+            let (node, behind) = self.key::<PLAIN, WANTED>(names, at)?;
             at = self.value::<PLAIN, WANTED>(node, behind, depth + 1)?;
             // Mostly another member follows.
             if chunk(text, at) == Some(b",\"") {
@@ -189,7 +191,7 @@ impl Scanner<'_> {
     #[inline(always)]
     fn key<const PLAIN: bool, const WANTED: bool>(
         &mut self,
-        parent: NodeId,
+        names: Names<'_>,
         start: usize,
     ) -> Result<(NodeId, usize), Invalid> {
         let Key { end, behind, is_escaped, print } = key::<PLAIN>(self.text, start)?;
@@ -197,9 +199,9 @@ impl Scanner<'_> {
             return Ok((NONE, behind));
         }
         let found = if !PLAIN && is_escaped {
-            self.escaped(parent, start, end)?
+            self.escaped(names, start, end)?
         } else {
-            self.trie.member(parent, print, self.text, start, end)
+            names.find(print, self.text, start, end)
         };
         Ok((self.meet(found), behind))
     }
@@ -207,13 +209,14 @@ impl Scanner<'_> {
     #[cold]
     fn escaped(
         &mut self,
-        parent: NodeId,
+        names: Names<'_>,
         start: usize,
         end: usize,
     ) -> Result<Option<NodeId>, Invalid> {
         let begin = self.made.len();
         decode(&self.text[start..end], self.made)?;
-        let found = self.trie.name(parent, self.made, begin, self.made.len());
+        let (made, end) = (&self.made[..], self.made.len());
+        let found = names.find(print(made, begin, end), made, begin, end);
         self.made.truncate(begin);
         Ok(found)
     }

@@ -43,8 +43,8 @@ impl Plan {
             // A prefix is not all that its condition says.
             let is_filed = Some(index) == filed_under && !matches!(atom.kind, Kind::Prefix(..));
             let is_computed = matches!(atom.kind, Kind::Computed(..));
-            let may_be_bound = !is_filed && (computes || !is_computed);
-            if !is_filed && !(may_be_bound && plan.bound(atom, program)) {
+            let may_be_bound = computes || !is_computed;
+            if !(is_filed || may_be_bound && plan.bound(atom, program)) {
                 rest.push(atom.expr);
             }
         }

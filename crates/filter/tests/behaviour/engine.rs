@@ -335,7 +335,7 @@ fn what_is_computed_is_compared_as_it_is_evaluated() {
             );
         }
     }
-    let mut check = |pair: &mut Pair| {
+    let check = |pair: &mut Pair| {
         let mut found = 0;
         for one in values {
             for two in values {
@@ -355,7 +355,7 @@ fn what_is_computed_is_compared_as_it_is_evaluated() {
     assert!(check(&mut pair) > 1000);
     while !pair.expected.is_empty() {
         pair.remove(pair.expected.len() / 2);
-        if pair.expected.len() % 64 == 0 {
+        if pair.expected.len().is_multiple_of(64) {
             check(&mut pair);
         }
     }
