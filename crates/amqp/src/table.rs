@@ -187,6 +187,24 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_are_not_read_are_those_that_are() {
+        let bytes = every_type().to_bytes();
+        let bytes = bytes.as_ref().bytes();
+        // Cut anywhere: what is whole is there.
+        for end in 0..=bytes.len() {
+            let view = TableRef::trusted(&bytes[..end]);
+            let read: Vec<(&[u8], ValueRef<'_>)> =
+                view.iter().map(|(name, value)| (name.as_bytes(), value)).collect();
+            let fields = view.fields().map(|field| {
+                let value = field.value().expect("it is whole");
+                (&view.bytes()[field.name.0..field.name.1], value)
+            });
+            assert_eq!(fields.collect::<Vec<_>>(), read, "{end}");
+        }
+        assert_eq!(TableRef::trusted(b"\x01aZ\x01bV").fields().count(), 0);
+    }
+
+    #[test]
     fn types_lie_on_the_wire_as_their_letters_say() {
         let scalar = |value: Value| {
             let mut out = Vec::new();
