@@ -100,7 +100,29 @@ impl Evaluation<'_> {
             return self.value(id).truth();
         }
         // Nobody else asks for it.
-        if self.spend(1) { self.condition(&node.op) } else { None }
+        if !self.spend(1) {
+            return None;
+        }
+        // Mostly a field is compared with a number.
+        if let Op::Compare(comparison, one, two) = node.op
+            && let (Some(one), Some(two)) = (self.known_number(one), self.known_number(two))
+        {
+            return Some(holds(comparison, one.compare(two)));
+        }
+        self.condition(&node.op)
+    }
+
+    /// The number of a constant or a field.
+    #[inline(always)]
+    fn known_number(&self, id: NodeId) -> Option<Number> {
+        match self.program.nodes.get(id as usize)?.as_ref()?.op {
+            Op::Number(number) => Some(number),
+            Op::Slot(slot) => match self.extracted.slots.get(slot as usize) {
+                Some(Value::Number(number)) => Some(*number),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// The value of a part. As deep as the expression.
