@@ -121,8 +121,12 @@ fn document(rng: &mut Rng, symbol: u64, price: u64, qty: u64, bytes: usize) -> S
 
 fn load(kind: Kind, count: usize, bytes: usize) -> Load {
     let mut rng = Rng::new(7);
-    let limits =
-        SetLimits { filters_max: 10_000_000, unindexed_max: 10_000_000, ..SetLimits::default() };
+    let limits = SetLimits {
+        filters_max: 10_000_000,
+        unindexed_max: 10_000_000,
+        bytes_max: usize::MAX,
+        ..SetLimits::default()
+    };
     let mut set = FilterSet::new(limits, HashState::new(1));
     let texts: Vec<String> = (0..count).map(|index| text(kind, index, count, &mut rng)).collect();
     let mut subscriptions = Vec::with_capacity(count);
