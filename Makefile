@@ -14,13 +14,14 @@ SEED ?= 1
 SHARDS ?= 1
 FAILING ?= 4
 EXPERIMENTS ?= --scale 0.05 --rounds 2
+FILTERS ?= --scale 0.2 --rounds 3
 CARGO_FUZZ_VERSION := 0.13.2
 
 # One program at a time, with the features that the workspace as a whole needs of its dependencies: what one program's build
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments costs instructions instructions-filters sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments experiment-filters costs instructions instructions-filters sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +75,11 @@ experiments: release ## The six experiments, small, beside RabbitMQ when it is i
 	@.ci/install chromium
 	@tests/reports/run $(EXPERIMENTS)
 
+experiment-filters: install ## The experiment of filters with those that are compiled to machine code, which no other build has; FILTERS='--scale 1'
+	@cargo test --quiet --package lepus-compiled --package lepus-experiment --features lepus-experiment/compiled --lib -- filters:: condition:: program::
+	@cargo build --release --workspace --features lepus-experiment/compiled --example experiment
+	@target/release/examples/experiment filters --output build/experiments/compiled $(FILTERS)
+
 bench-agree: release ## Whether lepus perf and the reference tester measure the same, on lepus or BENCH='--broker rabbitmq'
 	@.ci/install bench
 	@$(BUILD) lepus-bench --quiet
@@ -116,11 +122,12 @@ network-test: release ## Read through a small buffer in network namespaces with 
 	@.ci/install network
 	@tests/network/run
 
-soak: release ## Real clients while everything moves, clients and tools of the management API, instructions of filters, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+soak: release ## Real clients while everything moves, clients and tools of the management API, instructions of filters, compiled filters, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@RESTLESS=1 SHARDS='2 3' tests/e2e/run
 	@tests/management/suites rabbit-hole rust
 	@tests/management/tools ansible telegraf flower grafana rabbitmqadmin rabbitmqadmin-ng replayed
 	@$(MAKE) --no-print-directory instructions-filters
+	@$(MAKE) --no-print-directory experiment-filters FILTERS='--scale 0.01 --rounds 1'
 	@SHARDS=1 tests/e2e/perf-test 60
 	@SHARDS=2 tests/e2e/perf-test 60
 	@$(BUILD) lepus-sim --quiet

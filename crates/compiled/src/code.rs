@@ -65,7 +65,8 @@ impl Compiler {
     /// tree of comparisons, and only the conditions with this text are asked. Returns where the function begins.
     pub(crate) fn fused(&mut self, conditions: &[(u32, &Condition)]) -> Result<usize, String> {
         let shape = conditions.first().map_or(&[][..], |(_, condition)| &condition.0);
-        let key = shape.first().filter(|first| !first.constant.is_number());
+        let is_keyed = conditions.first().is_some_and(|(_, condition)| condition.is_keyed());
+        let key = shape.first().filter(|_| is_keyed);
         self.function(2, |body, values, out| {
             let mut loaded = Loaded::new(values);
             // Nothing can hold where a number is not there: asked once for all.

@@ -142,6 +142,12 @@ impl Condition {
         self.0.iter().all(|comparison| comparison.holds(values))
     }
 
+    /// Whether it asks first for a text.
+    #[cfg(feature = "cranelift")]
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.0.first().is_some_and(|first| !first.constant.is_number())
+    }
+
     /// One more than the highest place that is looked at.
     #[cfg(feature = "cranelift")]
     pub(crate) fn slots(&self) -> usize {

@@ -8,6 +8,9 @@ use std::collections::HashMap;
 type OfOne = extern "C" fn(*const Value) -> u64;
 type OfMany = extern "C" fn(*const Value, *mut u32) -> u64;
 
+/// The most conditions of a function that asks one behind the other: the compiler takes more than twice as long for twice as many.
+const STRAIGHT_MAX: usize = 512;
+
 /// Conditions each of which is a function of its own.
 #[derive(Debug)]
 pub struct Each {
@@ -46,7 +49,8 @@ impl Each {
     }
 }
 
-/// Conditions of which all that compare the same fields with the same operators are one function.
+/// Conditions of which all that compare the same fields with the same operators are one function: where the first is a text, with
+/// a tree of jumps to those that ask for the same, otherwise up to 512 of them.
 #[derive(Debug)]
 pub struct Fused {
     memory: Memory,
@@ -77,7 +81,11 @@ impl Fused {
         }
         let mut functions = Vec::new();
         for of_shape in &of_shapes {
-            functions.push((compiler.fused(of_shape)?, of_shape.len()));
+            let is_keyed = of_shape.first().is_some_and(|(_, condition)| condition.is_keyed());
+            let most = if is_keyed { usize::MAX } else { STRAIGHT_MAX };
+            for part in of_shape.chunks(most) {
+                functions.push((compiler.fused(part)?, part.len()));
+            }
         }
         let memory = Memory::new(&compiler.text).map_err(|error| error.to_string())?;
         Ok(Fused { memory, functions, slots: slots(conditions) })
@@ -180,6 +188,22 @@ mod tests {
             }
         }
         assert!(held > 10_000, "{held} conditions hold: too few to tell");
+    }
+
+    #[test]
+    fn many_conditions_of_a_shape_are_several_functions() {
+        let above = |number: u32| {
+            let constant = Constant::number(f64::from(number));
+            Condition::new(vec![Comparison::new(0, Operator::Greater, constant).unwrap()])
+        };
+        let conditions: Vec<Condition> = (0..2 * STRAIGHT_MAX as u32 + 1).map(above).collect();
+        let fused = Fused::compile(&conditions).unwrap();
+        assert_eq!(fused.functions.len(), 3);
+        let mut found = Vec::new();
+        fused.matches(&[Value::float(600.0)], &mut found);
+        assert_eq!(found, (0..600).collect::<Vec<u32>>());
+        fused.matches(&[Value::float(2.0 * STRAIGHT_MAX as f64 + 1.0)], &mut found);
+        assert_eq!(found.len(), 600 + conditions.len());
     }
 
     #[test]
