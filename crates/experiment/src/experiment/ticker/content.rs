@@ -91,6 +91,9 @@ const WAYS: [Way; 3] = [
     },
 ];
 
+/// A figure of a run, where it has one.
+type Figure = fn(&Outcome) -> Option<f64>;
+
 fn load(way: Way, rate: u64, seconds: f64) -> Load {
     let each = (rate / super::PUBLISHERS).to_string();
     let words: Vec<&str> = way.words.iter().copied().chain(["-r", &each]).collect();
@@ -186,8 +189,7 @@ pub(super) fn describe(session: &Session<'_>, content: &mut Content) {
         };
         content.blocks.push(plot(bars.render()));
         if rates.len() > 1 {
-            let kinds: [(&str, fn(&Outcome) -> Option<f64>); 2] =
-                [("mean", mean), ("mean of the slowest 5 %", slowest)];
+            let kinds: [(&str, Figure); 2] = [("mean", mean), ("mean of the slowest 5 %", slowest)];
             let mut series = Vec::new();
             for (nth, way) in WAYS.iter().enumerate() {
                 for (kind, (name, figure)) in kinds.iter().enumerate() {
