@@ -199,6 +199,12 @@ impl Backpressure {
         self.shortage == Some(Shortage::Memory)
     }
 
+    /// Whether there is a memory alarm that this shard raised, or somebody by order.
+    #[must_use]
+    pub fn has_memory_alarm(&self) -> bool {
+        self.is_memory_short() || self.is_ordered(Shortage::Memory)
+    }
+
     /// Whether something is short here or on another shard.
     #[must_use]
     pub fn is_anything_short(&self) -> bool {

@@ -157,6 +157,11 @@ impl Homes {
         self.get(self.slot_of(queue, u32::MAX)?)
     }
 
+    /// A queue of this shard has consumers with filters.
+    pub(crate) fn watch_selectors(&mut self, now: Now, queue: QueueId, timers: &mut Timers) {
+        self.selectors.note(now, queue, timers);
+    }
+
     /// Looks for filters of consumers that cost much.
     pub(crate) fn look_at_selectors(&mut self, now: Now, timers: &mut Timers) -> Vec<Costly> {
         let (queues, slots) = (&self.queues, &self.slots);

@@ -71,8 +71,7 @@ impl<'a> View<'a> {
             delayed: self.homes.delayed() as u64,
             memory_bytes: self.shard.memory() as u64,
             memory_lent_bytes: self.shard.loan.limit as u64,
-            memory_alarm: self.shard.backpressure.is_memory_short()
-                || self.shard.backpressure.is_ordered(Shortage::Memory),
+            memory_alarm: self.shard.backpressure.has_memory_alarm(),
         }
     }
 

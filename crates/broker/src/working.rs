@@ -10,7 +10,7 @@ use crate::queue::Queue;
 
 /// Entries released or expired in one slice of work.
 pub(crate) const WORK_BUDGET: usize = 512;
-/// Messages that filters look at in one slice, where clients may come meanwhile: some thirty microseconds.
+/// Messages that filters look at in one slice, where clients may come at any time: some thirty microseconds.
 const SELECTING_BUDGET: usize = 32;
 /// How long after a client was served others are expected.
 const SERVED_LATELY: Duration = Duration::from_millis(2);
@@ -29,12 +29,12 @@ struct SelectingShare {
 
 impl SelectingShare {
     /// Messages that they may look at now; `is_serving` says whether clients are served in this turn.
-    fn budget(&mut self, now: Instant, is_serving: bool) -> usize {
+    fn looks(&mut self, now: Instant, is_serving: bool) -> usize {
         let elapsed = now.since(core::mem::replace(&mut self.looked, now));
         if is_serving {
             self.served = now;
             let due = elapsed.as_nanos() / TIME_PER_LOOK.as_nanos();
-            return usize::try_from(due).unwrap_or(usize::MAX).clamp(1, SELECTING_BUDGET);
+            return usize::try_from(due).unwrap_or(usize::MAX).clamp(1, WORK_BUDGET);
         }
         match now.since(self.served) < SERVED_LATELY {
             true => SELECTING_BUDGET,
@@ -54,10 +54,10 @@ pub(crate) struct Working {
 }
 
 impl Working {
-    /// How much a queue's slice of work has whose consumers have filters. What these look at again has no haste;
+    /// Messages that filters of consumers may look at in a queue's slice of work. What they look at again has no haste;
     /// `is_serving` says whether clients are served in this turn.
-    pub(crate) fn selecting_budget(&mut self, now: Instant, is_serving: bool) -> usize {
-        self.selecting.budget(now, is_serving)
+    pub(crate) fn looks(&mut self, now: Instant, is_serving: bool) -> usize {
+        self.selecting.looks(now, is_serving)
     }
 
     /// A queue has work left, whose mark `is_listed` says whether it is here.
@@ -102,19 +102,19 @@ mod tests {
     fn filters_get_a_tenth_of_a_shard_that_serves_clients_and_small_slices_shortly_after() {
         let (mut share, mut now) = (SelectingShare::default(), Instant::default());
         now = now + Duration::from_secs(1);
-        assert_eq!(share.budget(now, false), WORK_BUDGET);
+        assert_eq!(share.looks(now, false), WORK_BUDGET);
         let mut looks = 0;
         for _ in 0..1000 {
             now = now + Duration::from_micros(100);
-            looks += share.budget(now, true);
+            looks += share.looks(now, true);
         }
         assert_eq!(looks, 10_000);
-        assert_eq!(share.budget(now, true), 1);
+        assert_eq!(share.looks(now, true), 1);
         now = now + Duration::from_secs(1);
-        assert_eq!(share.budget(now, true), SELECTING_BUDGET);
+        assert_eq!(share.looks(now, true), WORK_BUDGET);
         now = now + SERVED_LATELY / 2;
-        assert_eq!(share.budget(now, false), SELECTING_BUDGET);
+        assert_eq!(share.looks(now, false), SELECTING_BUDGET);
         now = now + SERVED_LATELY;
-        assert_eq!(share.budget(now, false), WORK_BUDGET);
+        assert_eq!(share.looks(now, false), WORK_BUDGET);
     }
 }

@@ -1,6 +1,8 @@
 //! Publishers wait while memory is short.
 
 use lepus_amqp::client::ClientOptions;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::queue;
 use lepus_amqp::server::ServerOptions;
 use lepus_amqp::table::Table;
 use lepus_broker::Query;
@@ -517,4 +519,29 @@ fn transactions_do_not_take_more_than_the_memory() {
     channels[0].tx_commit();
     assert!(count > 10);
     assert_eq!(world.queue("q").ready, 3 + 30);
+}
+
+#[test]
+fn while_memory_is_short_no_binding_with_a_filter_comes() {
+    everywhere_with(&small(), |stage| {
+        let (near, _) = stage.pair();
+        near.declare("q");
+        let arguments = || Table::new().with("x-filter", "p.type = 'a'");
+        near.bind_with("q", "amq.topic", "before", arguments());
+        order(stage, Shortage::Memory, true);
+        near.bind("q", "amq.topic", "plain");
+        let encoded = arguments().to_bytes();
+        let bind = queue::Bind {
+            queue: "q",
+            exchange: "amq.topic",
+            routing_key: "k",
+            arguments: encoded.as_ref(),
+            ..queue::Bind::default()
+        };
+        let refused = near.refused(bind);
+        assert_eq!((refused.code, refused.hard), (ReplyCode::PRECONDITION_FAILED, false));
+        assert!(refused.text.contains("memory is short"), "{}", refused.text);
+        order(stage, Shortage::Memory, false);
+        stage.near().bind_with("q", "amq.topic", "k", arguments());
+    });
 }

@@ -119,6 +119,15 @@ impl Change {
 }
 
 impl Change {
+    /// Whether it carries a filter that was read, which may take a megabyte.
+    #[must_use]
+    pub fn carries_filter(&self) -> bool {
+        match self {
+            Change::Bound(binding) | Change::Unbound(binding) => binding.filter.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether what appears by the change survives a restart. What goes has to be looked at in the
     /// directory: see [`Directory::durable_part`].
     ///

@@ -133,7 +133,7 @@ impl Extraction {
             }
             BodyKind::Fix | BodyKind::Nvfix => {
                 steps.allow(steps::of_fields(body.len()));
-                fix::scan(body, fix::separator(kind, body), &self.body, &mut into.slots);
+                fix::scan(body, fix::separator(kind, body), &self.body, &mut into.slots, steps);
             }
             BodyKind::Opaque => {}
         }
@@ -185,7 +185,7 @@ pub(crate) fn elements(
         Value::Array(span) | Value::Object(span) => {
             let passes = 1 + element.len() as u64;
             if steps.spend(steps::of_headers(span.length as usize) * passes) {
-                headers::elements(message.properties.0, list, element, out);
+                headers::elements(message.properties.0, list, element, out, steps);
             }
             return true;
         }

@@ -3,6 +3,7 @@
 //! What has no `=` is no field. A value that holds the separator, as FIX's data fields may, ends there.
 
 use crate::message::BodyKind;
+use crate::steps::{self, Steps};
 use crate::trie::Trie;
 use crate::value::{Source, Span, Value};
 use alloc::vec::Vec;
@@ -16,11 +17,18 @@ pub(crate) fn separator(kind: BodyKind, body: &[u8]) -> u8 {
 }
 
 /// Writes the first value of each wanted tag into its slot; the slots are all missing before.
-pub(crate) fn scan(body: &[u8], separator: u8, trie: &Trie, slots: &mut [Value]) {
+pub(crate) fn scan(
+    body: &[u8],
+    separator: u8,
+    trie: &Trie,
+    slots: &mut [Value],
+    steps: &mut Steps,
+) {
     if trie.is_empty() {
         return;
     }
     for (start, equals, end) in fields(body, separator) {
+        steps.allow(steps::FIELD);
         if let Some(slot) = trie.name(0, body, start, equals).and_then(|node| trie.slot(node))
             && matches!(slots[slot], Value::Missing)
         {

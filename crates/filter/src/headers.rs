@@ -2,6 +2,7 @@
 
 use crate::number::Number;
 use crate::path::Step;
+use crate::steps::{self, Steps};
 use crate::trie::{NodeId, Trie, print};
 use crate::value::{Source, Span, Value};
 use alloc::format;
@@ -167,26 +168,58 @@ fn inside<'h>(properties: &'h [u8], value: Value) -> Option<ValueRef<'h>> {
 
 /// Appends the elements that a quantifier looks at, as [`crate::json::elements`] does. As deep as there are `[*]` in
 /// the path.
-pub(crate) fn elements(properties: &[u8], list: Value, steps: &[Step], out: &mut Vec<Value>) {
+pub(crate) fn elements(
+    properties: &[u8],
+    list: Value,
+    steps: &[Step],
+    out: &mut Vec<Value>,
+    room: &mut Steps,
+) {
     match inside(properties, list) {
         Some(ValueRef::Array(array)) => {
-            array.iter().for_each(|value| follow(properties, of(value, properties), steps, out));
+            for value in array.iter() {
+                if !room.spend(steps::ELEMENT + of_decimal(value)) {
+                    return;
+                }
+                follow(properties, of(value, properties), steps, out, room);
+            }
         }
-        _ => follow(properties, list, steps, out),
+        _ => follow(properties, list, steps, out, room),
     }
 }
 
-fn follow(properties: &[u8], mut value: Value, steps: &[Step], out: &mut Vec<Value>) {
+/// What a value takes beside others, in steps.
+fn of_decimal(value: ValueRef<'_>) -> u64 {
+    match value {
+        ValueRef::Decimal { scale, .. } if usize::from(scale) >= POWERS.len() => {
+            steps::DECIMAL_LONG
+        }
+        _ => 0,
+    }
+}
+
+fn follow(
+    properties: &[u8],
+    mut value: Value,
+    steps: &[Step],
+    out: &mut Vec<Value>,
+    room: &mut Steps,
+) {
     for (index, step) in steps.iter().enumerate() {
         let found = match (step, inside(properties, value)) {
             (Step::Every, _) if value.is_null() => None,
-            (Step::Every, _) => return elements(properties, value, &steps[index + 1..], out),
+            (Step::Every, _) => {
+                return elements(properties, value, &steps[index + 1..], out, room);
+            }
             (Step::Name(name), Some(ValueRef::Table(table))) => table.get(name),
             (Step::Index(wanted), Some(ValueRef::Array(array))) => {
                 array.iter().nth(*wanted as usize)
             }
             _ => None,
         };
+        if found.is_some_and(|found| !room.spend(of_decimal(found))) {
+            return;
+        }
         value = found.map_or(Value::Missing, |found| of(found, properties));
     }
     out.push(value);

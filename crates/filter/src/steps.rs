@@ -116,6 +116,15 @@ pub(crate) fn of_letters(bytes: usize) -> u64 {
 /// Taking an element of an array, or testing it.
 pub(crate) const ELEMENT: u64 = 4;
 
+/// Meeting a name of a body that is wanted, beside reading it.
+pub(crate) const MET: u64 = 1;
+/// Meeting one below which, or beside which, others are wanted.
+pub(crate) const MET_WITH_OTHERS: u64 = 3;
+/// A field of `tag=value`, beside its bytes.
+pub(crate) const FIELD: u64 = 4;
+/// A decimal whose scale is above what divides exactly.
+pub(crate) const DECIMAL_LONG: u64 = 40;
+
 /// Writing a number.
 pub(crate) const NUMBER_WRITTEN: u64 = 16;
 

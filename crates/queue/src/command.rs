@@ -157,8 +157,10 @@ commands! {
     /// the limits, delivers. The effect says whether another slice is needed now.
     Work {
         /// Messages at most.
-        budget: usize
-    } -> bool = |queue, now, sink| queue.work(now, budget, sink);
+        budget: usize,
+        /// Messages that consumers' filters look at, at most.
+        looks: usize
+    } -> bool = |queue, now, sink| queue.work(now, (budget, looks), sink);
 
     /// A pending read completed or failed: the queue may go on.
     Wake {} -> () = |queue, _, _| queue.wake();

@@ -359,7 +359,8 @@ impl Queue {
     }
 
     pub(crate) fn dispatch(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
-        self.dispatch_within(now, &mut { budget }, sink)
+        let more = self.dispatch_within(now, &mut { budget }, sink);
+        self.rules.is_some() && self.drop_unmatched(now, &mut { budget }, sink) || more
     }
 
     /// Whether [`Dispatch`](crate::command::Dispatch) would deliver something.
@@ -492,7 +493,12 @@ impl Queue {
         self.holds > 0
     }
 
-    pub(crate) fn work(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
+    pub(crate) fn work(
+        &mut self,
+        now: Now,
+        (budget, looks): (usize, usize),
+        sink: &mut impl Sink,
+    ) -> bool {
         let budget = &mut { budget };
         if let Some(messages) = &mut self.messages
             && let Some(trash) = &mut messages.trash
@@ -515,10 +521,18 @@ impl Queue {
             self.drop_one_above_limit(sink);
             *budget -= 1;
         }
-        // Whoever gets messages does not wait for those to go that nobody wants.
-        let rest = &mut { *budget };
-        let more = self.dispatch_within(now, budget, sink);
-        self.rules.is_some() && self.drop_unmatched(now, rest, sink) || more
+        if !self.has_filters() {
+            return self.dispatch_within(now, budget, sink);
+        }
+        // What filters look at is little while others are served: what has no time left does not wait for that.
+        if self.prepare(sink) && self.expire(now, budget, sink) {
+            return *budget == 0;
+        }
+        let mut is_done = !self.dispatch_within(now, &mut { looks }, sink);
+        if self.rules.is_some() && self.drop_unmatched(now, budget, sink) {
+            is_done = false;
+        }
+        !is_done
     }
 
     /// Whether [`Work`](crate::command::Work) has something to do.
@@ -564,6 +578,7 @@ impl Queue {
             // Where nothing was laid aside, it begins at the front as all do.
             joined.new_selector.into_iter().for_each(|number| aside.join(number));
         }
+        self.count_selectors(now);
         Ok(joined.handle)
     }
 
@@ -584,12 +599,22 @@ impl Queue {
             }
             self.end_filters();
         }
+        self.count_selectors(now);
         Some(consumer)
     }
 
     pub(crate) fn resume(&mut self, handle: ConsumerHandle) {
         if let Some(consumers) = &mut self.consumers {
             consumers.resume(handle);
+        }
+    }
+
+    /// Another consumer may be the single active one.
+    fn count_selectors(&mut self, now: Now) {
+        if let (Some(consumers), Some(messages)) = (&self.consumers, &mut self.messages)
+            && let Some(aside) = messages.ready.aside_mut()
+        {
+            aside.count_only(consumers.counting_selectors(), now.instant);
         }
     }
 

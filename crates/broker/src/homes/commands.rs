@@ -109,15 +109,15 @@ impl HomeSide<'_> {
         {
             self.homes.queues[slot as usize].unlist();
             if !self.homes.queues[slot as usize].awaits_deletion() {
-                let budget = match self.homes.queues[slot as usize].queue.has_filters() {
+                let looks = match self.homes.queues[slot as usize].queue.has_filters() {
                     true => {
                         let is_serving = self.shard.effort.has_served();
-                        self.homes.working.selecting_budget(now.instant, is_serving)
+                        self.homes.working.looks(now.instant, is_serving)
                     }
                     false => WORK_BUDGET,
                 };
                 let more = self.with_queue(now, slot, out, |queue, sink| {
-                    queue.apply(now, command::Work { budget }, sink)
+                    queue.apply(now, command::Work { budget: WORK_BUDGET, looks }, sink)
                 });
                 let home = &mut self.homes.queues[slot as usize];
                 if !home.queue.is_over_limit() {
@@ -143,7 +143,8 @@ impl HomeSide<'_> {
                 journal: self.journal,
                 log: u16::MAX,
             };
-            if queue.apply(now, command::Work { budget: WORK_BUDGET }, &mut sink) {
+            let released = command::Work { budget: WORK_BUDGET, looks: 0 };
+            if queue.apply(now, released, &mut sink) {
                 self.homes.working.delete(queue, counted);
             } else {
                 self.shard.queue_bytes -= counted;

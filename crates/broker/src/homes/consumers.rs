@@ -60,7 +60,7 @@ impl HomeSide<'_> {
         match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
             Ok(handle) => {
                 if is_filtered {
-                    self.homes.selectors.note(now, id, &mut self.shard.timers);
+                    self.homes.watch_selectors(now, id, &mut self.shard.timers);
                 }
                 if shard != self.shard.id {
                     if let Some(before) = self.homes.remote.consumers.get(&key) {

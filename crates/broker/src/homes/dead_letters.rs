@@ -441,7 +441,7 @@ impl HomeSide<'_> {
         let key = own_key.unwrap_or(old_key);
         let (mut targets, mut is_too_far) = (Vec::new(), false);
         if is_asked {
-            let mut routes = core::mem::take(&mut self.shard.routes);
+            let routes = &mut self.shard.routes;
             routes.clear();
             // Another key is the only one.
             let copies = match own_key {
@@ -455,11 +455,10 @@ impl HomeSide<'_> {
                 body: view.body,
                 millis: now.wall_millis,
             };
-            self.directory.route_dead_letter(vhost, message, &mut self.shard.rng, &mut routes);
+            self.directory.route_dead_letter(vhost, message, &mut self.shard.rng, routes);
             self.shard.effort.spend(routes.steps());
-            resolve(&routes, &mut targets);
+            resolve(routes, &mut targets);
             is_too_far = routes.are_too_far();
-            self.shard.routes = routes;
         }
         let deaths = match has_genuine_deaths(view.properties) {
             true => Deaths::Several(&properties),

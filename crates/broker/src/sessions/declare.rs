@@ -2,6 +2,7 @@
 
 use crate::binding::Destination;
 use crate::channel::{At, Pending};
+use crate::directory::router::{FILTER, SELECTOR};
 use crate::directory::{Access, Checked, Request, Resource, check_not_default, clean_name};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::outbox::Outbox;
@@ -115,6 +116,16 @@ impl SessionSide<'_> {
         Err(Refusal::new(RefusalKind::AccessRefused, text))
     }
 
+    /// Whether a binding with these arguments may come: what its filter would take is not there while memory is short.
+    fn check_memory_for_filter(&self, arguments: Arguments<'_>) -> Result<(), Refusal> {
+        let has_filter = [FILTER, SELECTOR].iter().any(|name| arguments.get(name).is_some());
+        if has_filter && self.shard.backpressure.has_memory_alarm() {
+            let text = "memory is short: no further filters are taken until the memory alarm ends";
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
+        }
+        Ok(())
+    }
+
     /// Carries out what changes exchanges and bindings, and declares nothing.
     pub(crate) fn change_routes(
         &mut self,
@@ -133,6 +144,7 @@ impl SessionSide<'_> {
                 (request, Done::ExchangeDeleted, *no_wait)
             }
             Operation::BindExchange(bind) => {
+                self.check_memory_for_filter(bind.arguments)?;
                 let request = bind_exchange(at, bind).into_bind();
                 (request, Done::ExchangeBound, bind.no_wait)
             }
@@ -141,6 +153,7 @@ impl SessionSide<'_> {
                 (request, Done::ExchangeUnbound, bind.no_wait)
             }
             Operation::BindQueue(bind) => {
+                self.check_memory_for_filter(bind.arguments)?;
                 let name = self.queue_name(at, bind.queue)?;
                 if name.starts_with(REPLY_TO) {
                     let text = format!("cannot bind '{REPLY_TO}'");

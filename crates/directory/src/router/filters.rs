@@ -44,6 +44,11 @@ pub(crate) struct Parsed {
 pub struct Prepared(Option<Arc<Parsed>>);
 
 impl Prepared {
+    /// Whether there is one: it may take very much more memory than its text.
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// How much work it is to put it into the exchange's set, beside what every binding is.
     pub(crate) fn effort(&self) -> usize {
         self.0.as_ref().map_or(0, |parsed| parsed.filter.effort())

@@ -213,6 +213,7 @@ impl Scanner<'_> {
         start: usize,
         end: usize,
     ) -> Result<Option<NodeId>, Invalid> {
+        self.steps.allow(steps::of_escapes(end - start));
         let begin = self.made.len();
         decode(&self.text[start..end], self.made)?;
         let (made, end) = (&self.made[..], self.made.len());
@@ -292,6 +293,7 @@ impl Scanner<'_> {
     #[inline(always)]
     fn meet(&mut self, found: Option<NodeId>) -> NodeId {
         let Some(node) = found else { return NONE };
+        self.steps.allow(steps::MET);
         // What comes in place of another one by itself needs no more.
         if !self.trie.is_alone(node) {
             self.meet_others(node);
@@ -306,6 +308,7 @@ impl Scanner<'_> {
             self.forget(node, earlier as usize);
         }
         self.room.met.push(node);
+        self.steps.allow(steps::MET_WITH_OTHERS);
     }
 
     /// Each value is forgotten once at most, so the work is bounded by what was met.
@@ -314,6 +317,7 @@ impl Scanner<'_> {
         let trie = self.trie;
         let below = self.room.met[earlier..].iter().take_while(|met| trie.is_within(**met, node));
         for &met in below {
+            self.steps.allow(steps::MET);
             if let Some(slot) = self.trie.slot(met) {
                 self.slots[slot] = Value::Missing;
             }

@@ -72,7 +72,7 @@ impl FilterSet {
         }
     }
 
-    /// What reading a message takes, in steps: in proportion to its bytes.
+    /// What reading a message takes at least, in steps: in proportion to its bytes. What is wanted of it counts beside that.
     #[must_use]
     pub fn reading_steps(&self, message: &Message<'_>) -> u64 {
         let paths = &self.program.paths;

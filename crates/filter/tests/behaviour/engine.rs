@@ -3,6 +3,7 @@
 use crate::generate::Generator;
 use crate::oracle;
 use crate::sample::Sample;
+use lepus_amqp::table::{Table, Value};
 use lepus_base::{HashState, Rng};
 use lepus_filter::{Filter, FilterSet, Limits, Match, Scratch, SetLimits, Subscription};
 
@@ -441,7 +442,9 @@ fn operators_ask_for_what_they_look_at_before_they_do() {
     for (text, sample, bytes_per_step) in rows {
         let set = set_of(&text);
         let message = sample.message();
-        let reading = set.reading_steps(&message);
+        // Reading it is done in any case; what is wanted counts beside its bytes.
+        let reading = set.matches(&message, 0, &mut scratch, &mut out).steps;
+        assert!(reading >= set.reading_steps(&message));
         let report = set.matches(&message, u64::MAX, &mut scratch, &mut out);
         let looked_at = message.body.len().max(message.properties.0.len()) as u64;
         let steps = report.steps - reading;
@@ -549,4 +552,18 @@ fn what_would_take_too_long_is_not_begun() {
     }
     let report = set.matches(&list.message(), 50_000, &mut scratch, &mut out);
     assert!(report.has_run_out && report.steps <= 60_000, "{report:?}");
+}
+
+#[test]
+fn elements_of_an_array_in_the_headers_are_asked_for_one_by_one() {
+    let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+    let decimal = Value::Decimal { scale: 255, value: 7 };
+    let long = Sample::headers(Table::new().with("x", vec![decimal; 20_000]));
+    let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+    set.add(&Filter::parse("ANY(a.x) = 1", &Limits::default()).unwrap(), 1).unwrap();
+    let report = set.matches(&long.message(), 100_000, &mut scratch, &mut out);
+    assert!(report.has_run_out && report.steps < 120_000, "{report:?}");
+    let short = Sample::headers(Table::new().with("x", vec![Value::from(1); 1_000]));
+    let report = set.matches(&short.message(), 100_000, &mut scratch, &mut out);
+    assert!(!report.has_run_out && out.len() == 1, "{report:?}");
 }

@@ -15,6 +15,9 @@ use std::thread::Thread;
 /// Changes that wait before the thread is woken, each time.
 const WAITING_MAX: usize = 4096;
 
+/// The same of changes that carry filters, which may take a megabyte each.
+const FILTERS_WAITING_MAX: usize = 32;
+
 /// Told the name of each user who is deleted.
 type OnDeletedUser = dyn Fn(&str) + Send + Sync;
 
@@ -25,6 +28,8 @@ struct Shared {
     waiting: Mutex<Receiver<Arc<Change>>>,
     /// How many these are; counted before they are there.
     count: AtomicUsize,
+    /// How many changes with filters there were so far.
+    filters: AtomicUsize,
     on_deleted_user: OnceLock<Box<OnDeletedUser>>,
 }
 
@@ -74,8 +79,9 @@ impl Mirror {
         let directory = RwLock::new(directory);
         let (changes, waiting) = mpsc::channel();
         let (waiting, count) = (Mutex::new(waiting), AtomicUsize::new(0));
+        let filters = AtomicUsize::new(0);
         let on_deleted_user = OnceLock::new();
-        let shared = Arc::new(Shared { directory, waiting, count, on_deleted_user });
+        let shared = Arc::new(Shared { directory, waiting, count, filters, on_deleted_user });
         let own = Arc::clone(&shared);
         let name = "directory-copy".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
@@ -105,7 +111,10 @@ impl Mirror {
         let count = self.shared.count.fetch_add(1, Ordering::AcqRel) + 1;
         let sent = self.changes.send(Arc::clone(change));
         assert!(sent.is_ok(), "the other end lives as long as this one");
-        if count.is_multiple_of(WAITING_MAX) {
+        let has_large = change.carries_filter()
+            && (self.shared.filters.fetch_add(1, Ordering::Relaxed) + 1)
+                .is_multiple_of(FILTERS_WAITING_MAX);
+        if has_large || count.is_multiple_of(WAITING_MAX) {
             self.thread.unpark();
         }
     }

@@ -32,6 +32,10 @@ const LOGGED_MAX: usize = if cfg!(test) { 3 } else { 1024 };
 const FETCH_ENTRIES: usize = 128;
 /// The same while windows are kept short.
 const SHORT_FETCH_ENTRIES: usize = 16;
+/// How far a selector is from the end is told exactly up to so many entries in memory, and in so many levels; where there
+/// are more it is at least that.
+const DISTANCE_ENTRIES: usize = 1000;
+const DISTANCE_LEVELS: usize = 16;
 /// What an entry here takes, about, in bytes.
 const KNOWN_BYTES: usize = (size_of::<Entry>() + size_of::<Key>()) * 2;
 /// What takes a place in what a selector wants, about, in bytes.
@@ -85,10 +89,12 @@ impl Course {
 
     /// It matches a message, and remembers that. Where it remembers so many already, what lies behind the last one it
     /// remembers is looked at again.
-    fn want(&mut self, key: Key, most: usize) {
+    ///
+    /// Gives the level where it has to look again.
+    fn want(&mut self, key: Key, most: usize) -> Option<u8> {
         if self.wanted.len() < most {
             self.wanted.insert(key);
-            return;
+            return None;
         }
         let mut out = key;
         if let Some(last) = self.wanted.last().copied().filter(|last| key < *last) {
@@ -98,6 +104,7 @@ impl Course {
         }
         let cursor = self.cursors.entry(out.level).or_insert(out.seq);
         *cursor = out.seq.min(*cursor);
+        Some(out.level)
     }
 }
 
@@ -166,14 +173,16 @@ pub(super) struct Aside {
     looks: u64,
     /// Where messages that nobody wants are dropped after a time.
     times: Option<Box<PassedTimes>>,
+    /// The selectors that have a say in that: with a single active consumer its own alone.
+    counting: SelectorBits,
     /// Dropping them cannot go on before something is read.
     dropping_waits: bool,
 }
 
 impl Aside {
     /// Nothing is here, and these selectors look at the front.
-    pub(super) fn new(selectors: SelectorBits) -> Box<Aside> {
-        let mut aside = Box::<Aside>::default();
+    pub(super) fn new(selectors: SelectorBits, counting: SelectorBits) -> Box<Aside> {
+        let mut aside = Box::new(Aside { counting, ..Aside::default() });
         numbers(selectors).for_each(|number| aside.join(number));
         aside
     }
@@ -211,6 +220,7 @@ impl Aside {
         course.cursors.extend(self.levels().into_iter().map(|level| (level, 0)));
         course.looks_before = self.looks;
         self.courses[place] = Some(course);
+        self.all_cursors_moved();
     }
 
     /// Levels that have something here.
@@ -245,10 +255,11 @@ impl Aside {
     pub(super) fn distance(&self, number: Number) -> (u64, u64) {
         let course = self.courses.get(usize::from(number)).and_then(Option::as_deref);
         let Some(course) = course else { return (0, 0) };
-        let behind = course.cursors.iter().map(|(&level, &seq)| {
+        let behind = course.cursors.iter().take(DISTANCE_LEVELS).map(|(&level, &seq)| {
             let known = self.known.range(Key { level, seq }..=Key { level, seq: u64::MAX });
             let left = self.left.get(&level).into_iter().flatten();
-            known.count() as u64 + left.map(|set| set.count_from(seq)).sum::<u64>()
+            known.take(DISTANCE_ENTRIES).count() as u64
+                + left.map(|set| set.count_from(seq)).sum::<u64>()
         });
         (behind.sum(), course.wanted.len() as u64)
     }
@@ -267,13 +278,52 @@ impl Aside {
             (None, times) => *times = None,
             (Some(after), Some(times)) => times.set_after(after),
             (Some(after), None) => {
-                let mut times = Box::new(PassedTimes::new(after, attended.then_some(now)));
-                for level in self.levels() {
-                    times.pass(level, 0, self.end(level), now);
-                }
-                self.times = Some(times);
+                self.times = Some(Box::new(PassedTimes::new(after, attended.then_some(now))));
+                self.begin_times(now);
             }
         }
+    }
+
+    /// Everything here is passed over from now on.
+    fn begin_times(&mut self, now: Instant) {
+        for level in self.levels() {
+            self.pass(level, (0, self.end(level)), now);
+        }
+    }
+
+    fn pass(&mut self, level: u8, range: (u64, u64), now: Instant) {
+        let cursor = if self.times.is_some() { self.cursor(level) } else { 0 };
+        if let Some(times) = &mut self.times {
+            times.pass(level, range, now, cursor);
+        }
+    }
+
+    /// A selector has more or less to look at in a level.
+    fn cursor_moved(&mut self, level: u8) {
+        if self.times.is_some() {
+            let cursor = self.cursor(level);
+            self.times.iter_mut().for_each(|times| times.moved(level, cursor));
+        }
+    }
+
+    fn all_cursors_moved(&mut self) {
+        let levels: Vec<u8> = self.times.iter().flat_map(|times| times.levels()).collect();
+        levels.into_iter().for_each(|level| self.cursor_moved(level));
+    }
+
+    /// These selectors have a say in what nobody wants. Where they are other ones than before time begins anew: they may want
+    /// what those passed over.
+    pub(super) fn count_only(&mut self, counting: SelectorBits, now: Instant) {
+        if counting != self.counting {
+            self.counting = counting;
+            self.begin_times(now);
+        }
+    }
+
+    fn counting(&self) -> impl Iterator<Item = &Course> {
+        let all = self.courses.iter().enumerate();
+        all.filter(|(number, _)| self.counting & 1 << number != 0)
+            .filter_map(|(_, course)| course.as_deref())
     }
 
     /// The queue has a consumer.
@@ -292,7 +342,7 @@ impl Aside {
 
     /// The lowest number of a level that a selector has yet to look at.
     fn cursor(&self, level: u8) -> u64 {
-        let cursors = self.courses.iter().flatten().filter_map(|course| course.cursors.get(&level));
+        let cursors = self.counting().filter_map(|course| course.cursors.get(&level));
         cursors.min().copied().unwrap_or(u64::MAX)
     }
 
@@ -305,7 +355,7 @@ impl Aside {
     /// When the next ones will have been.
     pub(super) fn next_due(&self) -> Instant {
         let times = self.times.as_ref().filter(|_| !self.dropping_waits);
-        times.map_or(Instant::NEVER, |times| times.next(|level| self.cursor(level)))
+        times.map_or(Instant::NEVER, |times| times.next())
     }
 
     /// The first one that is here of those that are due. Without one they are done.
@@ -320,13 +370,19 @@ impl Aside {
 
     /// What was due before this place is gone, or wanted.
     pub(super) fn due_is_done(&mut self, to: Key) {
+        let cursor = self.cursor(to.level);
         if let Some(times) = &mut self.times {
-            times.done(to.level, to.seq);
+            times.done(to.level, to.seq, cursor);
         }
     }
 
+    /// Whether a selector that has a say wants a message.
+    pub(super) fn is_kept(&self, key: Key) -> bool {
+        self.counting().any(|course| course.wanted.contains(&key))
+    }
+
     /// Whether a selector wants a message.
-    pub(super) fn is_wanted(&self, key: Key) -> bool {
+    fn is_wanted(&self, key: Key) -> bool {
         self.courses.iter().flatten().any(|course| course.wanted.contains(&key))
     }
 
@@ -340,16 +396,16 @@ impl Aside {
         let Some(course) = self.courses.get_mut(usize::from(number)).and_then(Option::take) else {
             return;
         };
-        if let Some(mut times) = self.times.take() {
+        if self.times.is_some() {
             let mut firsts = BTreeMap::new();
             for key in course.unfinished() {
                 let first = firsts.entry(key.level).or_insert(key.seq);
                 *first = key.seq.min(*first);
             }
             for (level, first) in firsts {
-                times.pass(level, first, self.end(level), now);
+                self.pass(level, (first, self.end(level)), now);
             }
-            self.times = Some(times);
+            self.all_cursors_moved();
         }
     }
 
@@ -465,35 +521,56 @@ impl Aside {
         Some(entry)
     }
 
-    /// Lays a message of the front aside; these selectors want it. Whether only its number is kept.
-    pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits, now: Instant) -> bool {
+    /// Lays a message of the front aside; these selectors want it. How many entries of messages in the log are here more
+    /// than before.
+    pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits, now: Instant) -> isize {
         let key = Key::of(&entry);
-        self.looks += 1;
-        if let Some(times) = self.times.as_mut().filter(|_| selectors == 0) {
-            times.pass(key.level, key.seq, key.seq + 1, now);
+        let logged_before = self.logged as isize;
+        self.lay_entry(key, entry, selectors);
+        if selectors & self.counting == 0 {
+            self.pass(key.level, (key.seq, key.seq + 1), now);
         }
+        self.logged as isize - logged_before
+    }
+
+    fn lay_entry(&mut self, key: Key, entry: Entry, selectors: SelectorBits) {
+        self.looks += 1;
         let is_logged = entry.place.position().is_some();
         let most = if is_logged { LOGGED_MAX } else { WANTED_MAX };
         if self.len() == 0 {
             // Whoever had yet to look at what was here finds nothing of it.
             self.courses.iter_mut().flatten().for_each(|course| course.cursors.clear());
+            self.all_cursors_moved();
         }
         for number in numbers(selectors) {
             let Some(course) = self.course(number) else { continue };
             if course.cursors.get(&key.level).is_some_and(|cursor| *cursor <= key.seq) {
                 continue;
             }
-            course.want(key, most);
+            if let Some(level) = course.want(key, most) {
+                self.cursor_moved(level);
+            }
         }
-        if self.head.is_none_or(|head| key < head.key) {
-            self.head = Some(Head { key, left: None });
-        } else if selectors == 0 && can_be_read_again(&entry) {
-            self.leave_number(key, entry.place.is_spilled());
-            return true;
-        }
+        let displaced = match self.head {
+            Some(head) if head.key < key => {
+                if selectors == 0 && can_be_read_again(&entry) {
+                    self.leave_number(key, entry.place.is_spilled());
+                    return;
+                }
+                None
+            }
+            head => {
+                self.head = Some(Head { key, left: None });
+                head
+            }
+        };
         self.logged += usize::from(is_logged);
         self.known.insert(key, entry);
-        self.forget(key)
+        self.forget(key);
+        // That is looked at no more all the time.
+        if let Some(head) = displaced {
+            self.forget(head.key);
+        }
     }
 
     /// A message in the log is remembered by its number alone.
@@ -540,12 +617,14 @@ impl Aside {
         if let Some(course) = self.course(number) {
             course.cursors.remove(&from.level);
         }
+        self.cursor_moved(from.level);
     }
 
     /// A message behind the cursors at `from` was looked at: these selectors match it. Whether only its number is kept.
     pub(super) fn looked(&mut self, from: Key, key: Key, selectors: SelectorBits) -> bool {
         let is_logged = self.known.get(&key).is_some_and(|entry| entry.place.position().is_some());
         let most = if is_logged { LOGGED_MAX } else { WANTED_MAX };
+        let mut moved = Vec::new();
         for (number, course) in self.courses.iter_mut().enumerate() {
             let Some(course) = course.as_deref_mut() else { continue };
             if course.cursors.get(&from.level) != Some(&from.seq) {
@@ -554,9 +633,11 @@ impl Aside {
             course.cursors.insert(key.level, key.seq + 1);
             course.looks += 1;
             if selectors & 1 << number != 0 {
-                course.want(key, most);
+                moved.extend(course.want(key, most).filter(|level| *level != key.level));
             }
         }
+        self.cursor_moved(key.level);
+        moved.into_iter().for_each(|level| self.cursor_moved(level));
         self.forget(key)
     }
 
@@ -607,6 +688,7 @@ impl Aside {
         self.courses = core::mem::take(&mut gone.courses);
         self.looks = gone.looks;
         self.times = gone.times.take();
+        self.counting = gone.counting;
         for course in self.courses.iter_mut().flatten() {
             (course.wanted, course.cursors) = (BTreeSet::new(), BTreeMap::new());
             course.waits = false;

@@ -290,6 +290,14 @@ impl Consumers {
         self.filtered = None;
     }
 
+    /// The selectors that have a say in what nobody wants: that of the single active consumer, or all.
+    pub(super) fn counting_selectors(&self) -> SelectorBits {
+        match self.is_single_active {
+            false => SelectorBits::MAX,
+            true => self.members.get(self.active as usize).map_or(0, |member| bit(member.selector)),
+        }
+    }
+
     /// The selectors of consumers that can take a message.
     pub(super) fn ready_selectors(&self) -> SelectorBits {
         let Some(filtered) = &self.filtered else { return 0 };

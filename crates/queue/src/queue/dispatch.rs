@@ -130,7 +130,8 @@ impl Queue {
             invariant!("a queue with filters has selectors")
         };
         let after = self.rules.as_ref().and_then(|rules| rules.unmatched_after);
-        messages.ready.begin_aside(selectors.present(), after, now.instant);
+        let selectors = (selectors.present(), consumers.counting_selectors());
+        messages.ready.begin_aside(selectors, after, now.instant);
     }
 
     /// Whether messages are given to consumers by their filters.

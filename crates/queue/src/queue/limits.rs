@@ -36,7 +36,13 @@ impl Queue {
         sink: &mut impl Sink,
     ) -> bool {
         while self.is_unmatched_due(now) {
-            if self.must_wait_with_letter(sink) {
+            if self.dead_letters() && !sink.may_dead_letter() {
+                // Others are delivered meanwhile: what they take may be the room.
+                if sink.waits_for_letters()
+                    && let Some(aside) = self.aside_mut()
+                {
+                    aside.let_dropping_wait();
+                }
                 return false;
             }
             let Some(key) = self.opened().next_unmatched(now, budget, sink) else {

@@ -216,12 +216,17 @@ impl Messages {
         }
     }
 
-    /// The front, which lay where `left` says, was laid aside; `is_kept` says whether its entry is in memory there though
-    /// its message is in the log: such an entry counts as one in a window.
-    pub(super) fn laid(&mut self, left: Left, is_kept: bool, sink: &mut impl Sink) {
+    /// The front, which lay where `left` says, was laid aside, where so many entries `more` of messages in the log are now:
+    /// such an entry counts as one in a window.
+    pub(super) fn laid(&mut self, left: Left, more: isize, sink: &mut impl Sink) {
         self.left_window(left, true, sink);
-        if is_kept && let Some(mut backlog) = sink.backlog() {
-            backlog.add_to_windows(1);
+        if more != 0
+            && let Some(mut backlog) = sink.backlog()
+        {
+            match more > 0 {
+                true => backlog.add_to_windows(more.unsigned_abs()),
+                false => backlog.forget(more.unsigned_abs()),
+            }
         }
     }
 

@@ -621,18 +621,16 @@ impl Ready {
         })
     }
 
-    /// Lays the front aside, which is known and which these selectors want. Where it left, and whether its entry is
-    /// still in memory though its message is in the log.
+    /// Lays the front aside, which is known and which these selectors want. Where it left, and how many entries of
+    /// messages in the log are laid aside more than before.
     pub(super) fn lay_aside(
         &mut self,
         selectors: SelectorBits,
         now: Instant,
-    ) -> Option<(Left, bool)> {
+    ) -> Option<(Left, isize)> {
         let (entry, left) = self.pop_front()?;
         let Some(aside) = &mut self.aside else { invariant!("there is where it is laid") };
-        let is_logged = entry.place.position().is_some();
-        let is_forgotten = aside.lay(entry, selectors, now);
-        Some((left, is_logged && !is_forgotten))
+        Some((left, aside.lay(entry, selectors, now)))
     }
 
     /// Takes the front, whose message is damaged.
@@ -660,16 +658,16 @@ impl Ready {
         self.aside.as_deref_mut()
     }
 
-    /// From now on messages are laid aside; these selectors are at the front. What nobody wants is dropped `after` a
-    /// time.
+    /// From now on messages are laid aside; these selectors are at the front, and some of them count for what
+    /// nobody wants, which is dropped `after` a time.
     #[cold]
     pub(super) fn begin_aside(
         &mut self,
-        selectors: SelectorBits,
+        (selectors, counting): (SelectorBits, SelectorBits),
         after: Option<Duration>,
         now: Instant,
     ) {
-        let mut aside = Aside::new(selectors);
+        let mut aside = Aside::new(selectors, counting);
         aside.drop_after(after, now, true);
         self.aside = Some(aside);
     }

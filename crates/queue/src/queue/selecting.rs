@@ -63,10 +63,10 @@ impl Delivering<'_> {
                 return Stepped::Waits;
             }
             Selected::Matches(bits, _) => {
-                let Some((left, is_kept)) = self.messages.ready.lay_aside(bits, now.instant) else {
+                let Some((left, more)) = self.messages.ready.lay_aside(bits, now.instant) else {
                     invariant!("the front was looked at")
                 };
-                self.messages.laid(left, is_kept, sink);
+                self.messages.laid(left, more, sink);
             }
             Selected::Lost => {
                 let Some((entry, left)) = self.messages.ready.take_front() else {

@@ -184,7 +184,7 @@ fn dispatch(queue: &mut Queue, now: Now, shard: &mut Shard) {
 }
 
 fn work(queue: &mut Queue, now: Now, shard: &mut Shard) {
-    while queue.work(now, 3, shard) {}
+    while queue.work(now, (3, 3), shard) {}
 }
 
 /// Takes the head and settles nothing; `None` on an empty queue.
@@ -509,7 +509,7 @@ fn expiry_waits_while_dead_letters_find_no_room() {
     let message = Message { ttl: Some(1), ..MESSAGE };
     let _ = offer(&mut queue, START, &message, &mut shard);
     shard.no_dead_letters = true;
-    assert!(!queue.work(at(1), 10, &mut shard));
+    assert!(!queue.work(at(1), (10, 10), &mut shard));
     assert!(queue.has_work(at(1)));
     assert!(matches!(queue.get(at(1), true, &mut shard), Get::Again));
     shard.no_dead_letters = false;
@@ -667,7 +667,7 @@ fn purge_counts_and_drops_only_what_is_ready() {
     assert_eq!(queue.purge(&mut shard), 99);
     assert_eq!((queue.ready(), queue.unacked()), (0, 1));
     assert_eq!(shard.pool.len(), 100);
-    assert!(queue.work(START, 10, &mut shard));
+    assert!(queue.work(START, (10, 10), &mut shard));
     assert_eq!(shard.pool.len(), 90);
     publish(&mut queue, 1, &mut shard);
     work(&mut queue, START, &mut shard);

@@ -31,7 +31,7 @@ impl Messages {
                         return None;
                     }
                 }
-                Some(Item::Known(key)) if !self.ready.aside()?.is_wanted(key) => return Some(key),
+                Some(Item::Known(key)) if !self.ready.aside()?.is_kept(key) => return Some(key),
                 Some(Item::Known(key)) => self.ready.aside_mut()?.due_is_done(key.next()),
             }
         }

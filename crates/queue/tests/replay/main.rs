@@ -246,7 +246,7 @@ impl Life {
             34..48 => self.settle(),
             48..54 => self.take_head(),
             54..60 => drop(self.apply(command::Dispatch { budget })),
-            60..68 => drop(self.apply(command::Work { budget })),
+            60..68 => drop(self.apply(command::Work { budget, looks: budget })),
             68..73 => self.apply(command::Wake {}),
             73..78 => self.subscribe(),
             78..80 => self.cancel(),
@@ -280,7 +280,7 @@ impl Life {
             self.take_head();
         }
         let _ = self.apply(command::Delete {});
-        while self.apply(command::Work { budget: 3 }) {}
+        while self.apply(command::Work { budget: 3, looks: 3 }) {}
     }
 }
 

@@ -76,8 +76,8 @@ impl Way {
 /// The same filter in a form that the engine can neither look up nor put into columns.
 fn unindexed(text: String) -> String {
     text.replace("b.sym", "STR(b.sym)")
-        .replace("b.price", "b.price + 0")
-        .replace("b.qty", "b.qty + 0")
+        .replace("b.price", "COALESCE(b.price, NULL)")
+        .replace("b.qty", "COALESCE(b.qty, NULL)")
 }
 
 /// A message, and the values of its fields for those who do not read.

@@ -351,7 +351,7 @@ impl Pair {
         self.shard.blocked.clone_from(&self.model.blocked);
         self.model.work();
         let (now, budget) = (self.now(), 1 + rng.below(4) as usize);
-        while self.queue.work(now, budget, &mut self.shard) {}
+        while self.queue.work(now, (budget, budget), &mut self.shard) {}
         self.out.append(&mut self.shard.out);
         self.compare();
     }

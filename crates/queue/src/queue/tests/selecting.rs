@@ -340,10 +340,10 @@ impl Promise {
         self.see();
         let budget = 1 + rng.below(6) as usize;
         if rng.chance(1, 3) {
-            let _ = self.queue.work(START, budget, &mut self.shard);
+            let _ = self.queue.work(START, (budget, budget), &mut self.shard);
             return self.see();
         }
-        while self.queue.work(START, budget, &mut self.shard) {}
+        while self.queue.work(START, (budget, budget), &mut self.shard) {}
         self.see();
         assert!(!self.queue.has_work(START));
         let able = self.customers.iter().filter(|one| one.has_credit());

@@ -63,7 +63,7 @@ fn every_message_leaves_exactly_once_however_late_the_work_is() {
                 16 if rng.chance(1, 8) => drop(queue.purge(&mut shard)),
                 17 => shard.blocked = BTreeSet::from([1 + rng.below(3) as u32]),
                 18 => handles.iter().for_each(|&handle| queue.resume(handle)),
-                _ => drop(queue.work(at(now), 1 + rng.below(3) as usize, &mut shard)),
+                _ => drop(queue.work(at(now), (1 + rng.below(3) as usize, 1), &mut shard)),
             }
             fates.collect(&queue, &mut shard);
             assert_eq!(queue.unacked() as usize, shard.out.len());

@@ -189,7 +189,7 @@ impl Model {
 
     fn work(&mut self, budget: usize) {
         self.see();
-        while self.queue.work(at(self.now), budget, &mut self.shard) {
+        while self.queue.work(at(self.now), (budget, budget), &mut self.shard) {
             self.see();
         }
         self.see();
@@ -231,4 +231,57 @@ fn nothing_goes_too_early_and_in_the_end_all_that_nobody_wants_is_gone() {
         ends += 1;
     }
     assert!(ends > 1000, "{ends}");
+}
+
+#[test]
+fn with_a_single_active_consumer_its_filter_alone_keeps_messages() {
+    let mut queue = queue(&QueueSettings {
+        unmatched_after: Some(Duration::from_millis(AFTER)),
+        single_active_consumer: true,
+        ..QueueSettings::default()
+    });
+    let mut shard = Shard::default();
+    let active = queue.subscribe(START, with_filter(1, "m.size = 1")).unwrap();
+    send(&mut queue, START, 3, &mut shard);
+    work(&mut queue, START, &mut shard);
+    queue.subscribe(START, with_filter(2, "m.size = 2")).unwrap();
+    for bytes in [2, 3, 2] {
+        send(&mut queue, START, bytes, &mut shard);
+    }
+    work(&mut queue, at(AFTER - 1), &mut shard);
+    assert_eq!(queue.ready(), 4);
+    // The next one is active before the time of the others is over, which begins anew then.
+    assert!(queue.cancel(at(AFTER - 1), active).is_some());
+    work(&mut queue, at(2 * AFTER - 2), &mut shard);
+    assert_eq!((queue.ready(), queue.unacked()), (2, 2));
+    work(&mut queue, at(2 * AFTER - 1), &mut shard);
+    assert_eq!(queue.ready(), 0);
+    // Nobody but the active one is asked what is to stay.
+    queue.subscribe(at(2 * AFTER), with_filter(3, "m.size = 3")).unwrap();
+    send(&mut queue, at(2 * AFTER), 3, &mut shard);
+    work(&mut queue, at(2 * AFTER), &mut shard);
+    work(&mut queue, at(3 * AFTER), &mut shard);
+    assert_eq!(queue.ready(), 0);
+}
+
+#[test]
+fn what_has_no_time_left_goes_while_filters_may_look_at_little() {
+    let (mut queue, mut shard) = (dropping(false), Shard::default());
+    queue.subscribe(START, with_filter(1, "m.size = 1")).unwrap();
+    for _ in 0..500 {
+        send(&mut queue, START, 2, &mut shard);
+    }
+    while queue.work(START, (1, 1), &mut shard) {}
+    let message = Message { bytes: 2, ttl: Some(AFTER), ..MESSAGE };
+    let (mut brief, mut other) = (plain(), Shard::default());
+    brief.subscribe(START, with_filter(1, "m.size = 1")).unwrap();
+    for _ in 0..500 {
+        assert_eq!(offer(&mut brief, START, &message, &mut other), Enqueued::Accepted);
+    }
+    for _ in 0..2 {
+        let _ = queue.work(at(AFTER), (500, 1), &mut shard);
+        let _ = brief.work(at(AFTER), (500, 1), &mut other);
+    }
+    assert_eq!((queue.ready(), brief.ready()), (0, 0));
+    assert!(queue.memory_bytes() < 4000, "{}", queue.memory_bytes());
 }
