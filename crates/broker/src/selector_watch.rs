@@ -109,7 +109,7 @@ impl SelectorWatch {
 fn look_at(queue: QueueId, home: &Queue, seen: &mut Vec<Seen>) -> Option<Costly> {
     let mut worst: Option<Costly> = None;
     let mut now_seen = Vec::with_capacity(seen.len());
-    for selector in home.selectors() {
+    for selector in home.selectors().figures() {
         let Some(filter) = selector.filter else { continue };
         let (evaluations, deliveries) = (selector.evaluations, selector.deliveries);
         let before = seen.iter().find(|before| before.filter == filter);

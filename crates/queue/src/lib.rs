@@ -31,7 +31,7 @@ pub use log::{Found, QueueLog};
 pub use queue::{
     CAN_RECORD, Consumer, ConsumerFilter, ConsumerHandle, ConsumerKey, Deleted, NoLog, NoSink,
     Orphans, Queue, Recorder, SELECTORS_MAX, SelectScratch, Selected, SelectorBits,
-    SelectorFigures, Selectors, Sink, SubscribeError, Totals,
+    SelectorFigures, SelectorList, Selectors, Sink, SubscribeError, Totals,
 };
 pub use replay::Replay;
 pub use settings::{Overflow, PolicySettings, QueueKind, QueueSettings, TIMER_MILLIS_MAX};

@@ -20,6 +20,7 @@ mod ready;
 mod rings;
 mod rules;
 mod selecting;
+mod selector_list;
 mod selectors;
 mod tap;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use lepus_store::LaneSlot;
 
 pub use alone::{NoLog, NoSink};
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
-use selectors::Number;
+pub use selector_list::SelectorList;
 pub use selectors::{
     ConsumerFilter, SELECTORS_MAX, SelectScratch, Selected, SelectorBits, SelectorFigures,
     Selectors,
@@ -44,15 +45,14 @@ pub use selectors::{
 pub use tap::{CAN_RECORD, Recorder};
 
 use crate::entry::{
-    Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
-    Ticket,
+    Admission, Content, Delivery, Enqueued, Entry, Get, Outcome, Place, Reason, Sent, Ticket,
 };
 use crate::log::{Found, QueueLog};
 use crate::message::Incoming;
 use crate::settings::QueueSettings;
 use aside::Aside;
 use consumers::Consumers;
-use messages::{Handing, Messages};
+use messages::Messages;
 use rules::Rules;
 use tap::Tap;
 use unacked::UnackedList;
@@ -455,23 +455,7 @@ impl Queue {
         }
         let counts = self.counts_deliveries();
         let Some(entry) = self.pop(sink) else { invariant!("the head is known and was found") };
-        let messages = self.opened();
-        messages.count_handed_out(Handing::Got(no_ack), entry.redelivered);
-        let mut delivery = Delivery {
-            slot: NO_SLOT,
-            seq: entry.seq,
-            redelivered: entry.redelivered,
-            delivery_count: if counts { entry.delivery_count } else { 0 },
-        };
-        let place = entry.place;
-        let remaining = messages.ready.len();
-        let taken = if no_ack {
-            Some(entry)
-        } else {
-            delivery.slot = messages.unacked.insert(entry, ConsumerHandle::NONE);
-            None
-        };
-        Get::Message(Got { delivery, place, remaining, taken })
+        Get::Message(self.opened().hand_out(entry, no_ack, counts))
     }
 
     pub(crate) fn purge(&mut self, sink: &mut impl Sink) -> u64 {
@@ -528,11 +512,8 @@ impl Queue {
         if self.prepare(sink) && self.expire(now, budget, sink) {
             return *budget == 0;
         }
-        let mut is_done = !self.dispatch_within(now, &mut { looks }, sink);
-        if self.rules.is_some() && self.drop_unmatched(now, budget, sink) {
-            is_done = false;
-        }
-        !is_done
+        let more = self.dispatch_within(now, &mut { looks }, sink);
+        self.rules.is_some() && self.drop_unmatched(now, budget, sink) || more
     }
 
     /// Whether [`Work`](crate::command::Work) has something to do.
@@ -564,8 +545,7 @@ impl Queue {
             Some(consumers) => consumers,
             None => Box::new(Consumers::new(is_single_active)),
         };
-        let selects =
-            self.messages.as_ref().is_some_and(|messages| messages.ready.aside().is_some());
+        let selects = self.messages.as_ref().is_some_and(|all| all.ready.aside().is_some());
         let result = consumers.join(consumer, self.next_generation, selects);
         if !consumers.is_empty() {
             self.consumers = Some(consumers);
@@ -573,12 +553,9 @@ impl Queue {
         let joined = result?;
         self.next_generation = self.next_generation.wrapping_add(1);
         self.had_consumer = true;
-        if let Some(aside) = self.aside_mut() {
-            aside.attend(now.instant);
-            // Where nothing was laid aside, it begins at the front as all do.
-            joined.new_selector.into_iter().for_each(|number| aside.join(number));
+        if let (Some(consumers), Some(messages)) = (&self.consumers, &mut self.messages) {
+            messages.joined(consumers, joined.new_selector, now);
         }
-        self.count_selectors(now);
         Ok(joined.handle)
     }
 
@@ -589,32 +566,16 @@ impl Queue {
             self.consumers = None;
             self.touch(now);
         }
-        if let Some(number) = selector_gone {
-            let is_abandoned = self.consumers.is_none();
-            if let Some(aside) = self.aside_mut() {
-                aside.leave(number, now.instant);
-                if is_abandoned {
-                    aside.abandon(now.instant);
-                }
-            }
-            self.end_filters();
+        if let Some(messages) = &mut self.messages {
+            messages.left(self.consumers.as_deref(), selector_gone, now);
         }
-        self.count_selectors(now);
+        self.end_filters();
         Some(consumer)
     }
 
     pub(crate) fn resume(&mut self, handle: ConsumerHandle) {
         if let Some(consumers) = &mut self.consumers {
             consumers.resume(handle);
-        }
-    }
-
-    /// Another consumer may be the single active one.
-    fn count_selectors(&mut self, now: Now) {
-        if let (Some(consumers), Some(messages)) = (&self.consumers, &mut self.messages)
-            && let Some(aside) = messages.ready.aside_mut()
-        {
-            aside.count_only(consumers.counting_selectors(), now.instant);
         }
     }
 
@@ -639,29 +600,9 @@ impl Queue {
     }
 
     /// The distinct filters of its consumers, where one has a filter.
-    pub fn selectors(&self) -> impl Iterator<Item = SelectorFigures> {
-        self.numbered_selectors().map(|(_, selector)| selector)
-    }
-
-    /// The same, each with the messages that it has not looked at yet of those that others passed over, and with those
-    /// that it matches and that wait for its consumers, as far as it remembers them. Takes time in proportion to a
-    /// thousandth of what was passed over.
-    pub fn selector_distances(&self) -> impl Iterator<Item = (SelectorFigures, u64, u64)> {
-        self.numbered_selectors().map(|(number, selector)| {
-            let (behind, waiting) = self.aside().map_or((0, 0), |aside| aside.distance(number));
-            (selector, behind, waiting)
-        })
-    }
-
-    fn numbered_selectors(&self) -> impl Iterator<Item = (Number, SelectorFigures)> {
-        let consumers = self.consumers.as_deref();
-        let selectors = consumers.and_then(Consumers::selectors).into_iter();
-        selectors.flat_map(Selectors::iter).map(|(number, filter, consumers)| {
-            let counts = self.aside().map_or((0, 0), |aside| aside.counts(number));
-            let (evaluations, deliveries) = counts;
-            let filter = filter.cloned();
-            (number, SelectorFigures { filter, consumers, evaluations, deliveries })
-        })
+    #[must_use]
+    pub fn selectors(&self) -> SelectorList<'_> {
+        SelectorList::of(self.consumers.as_deref(), self.aside())
     }
 
     /// Looks a consumer up; takes time in the number of consumers.
@@ -701,15 +642,9 @@ impl Queue {
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let head = if self.is_waiting() { Instant::NEVER } else { self.head_deadline() };
-        match &self.rules {
-            None => head,
-            Some(_) => {
-                let unmatched = self.messages.as_ref().filter(|messages| !messages.waits);
-                let unmatched =
-                    unmatched.map_or(Instant::NEVER, |messages| messages.next_unmatched_at());
-                head.min(self.lease_end()).min(unmatched)
-            }
-        }
+        let lease = head.min(self.lease_end());
+        let unmatched = self.messages.as_ref().filter(|_| self.rules.is_some());
+        unmatched.map_or(lease, |messages| lease.min(messages.next_unmatched_at()))
     }
 
     pub(crate) fn touch(&mut self, now: Now) {

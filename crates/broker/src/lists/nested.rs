@@ -43,7 +43,7 @@ impl Lists<'_> {
             behind,
             waiting,
         };
-        home.queue.selector_distances().map(row).collect()
+        home.queue.selectors().distances().map(row).collect()
     }
 
     /// What was published to those of the exchanges that got something.

@@ -116,6 +116,18 @@ impl Connections {
 }
 
 impl SessionSide<'_> {
+    /// Whether a consumer of the connection may have a further filter.
+    fn check_filters(&self, at: At) -> Result<(), Refusal> {
+        let filters_max = self.shard.limits.connection_filters_max;
+        if self.connections[at.slot].filtered_consumers() < filters_max {
+            return Ok(());
+        }
+        let text = format!(
+            "the consumers of a connection may have {filters_max} filters, which limits.connection_filters_max says"
+        );
+        Err(Refusal::new(RefusalKind::PreconditionFailed, text))
+    }
+
     pub(crate) fn consume(
         &mut self,
         at: At,
@@ -177,14 +189,10 @@ impl SessionSide<'_> {
         if home != own {
             prefetch = self.shard.limits.prefetch_elsewhere(prefetch);
         }
-        let connection = &mut self.connections[at.slot];
-        let filters_max = self.shard.limits.connection_filters_max;
-        if filter.is_some() && connection.filtered_consumers() >= filters_max {
-            let text = format!(
-                "the consumers of a connection may have {filters_max} filters, which limits.connection_filters_max says"
-            );
-            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
+        if filter.is_some() {
+            self.check_filters(at)?;
         }
+        let connection = &mut self.connections[at.slot];
         let Some(channel) = connection.incarnation(at.channel.channel) else {
             invariant!("a channel that asks is there")
         };

@@ -17,15 +17,10 @@ impl Queue {
         incoming: &Incoming<'_>,
         sink: &mut impl Sink,
     ) -> Ticket {
-        let mut ttl = incoming.expiration;
-        let mut priority = 0;
-        if let Some(rules) = &self.rules {
-            ttl = match (rules.message_ttl, ttl) {
-                (Some(queue), Some(message)) => Some(queue.min(message)),
-                (queue, message) => queue.or(message),
-            };
-            priority = incoming.priority.min(rules.priority_max);
-        }
+        let (ttl, priority) = match &self.rules {
+            Some(rules) => rules.terms(incoming),
+            None => (incoming.expiration, 0),
+        };
         let deadline = ttl.map_or(Instant::NEVER, |ttl| now.instant + ttl);
         let seq = match &mut self.messages {
             Some(messages) => messages.take_seq(),
@@ -75,8 +70,8 @@ impl Queue {
             }
             if self.has_filters() {
                 *budget -= 1;
-                self.begin_aside(now);
-                match self.delivering().step(now, budget, sink) {
+                let after = self.rules.as_ref().and_then(|rules| rules.unmatched_after);
+                match self.delivering().step(now, after, budget, sink) {
                     Stepped::Done => self.end_filters(),
                     Stepped::Waits => return false,
                     Stepped::Expired(key) => {
@@ -116,22 +111,6 @@ impl Queue {
             invariant!("a message and who gets it were chosen")
         };
         Delivering { consumers, messages, counts }
-    }
-
-    /// What filters look at is laid aside.
-    fn begin_aside(&mut self, now: Now) {
-        let (Some(consumers), Some(messages)) = (&self.consumers, &mut self.messages) else {
-            invariant!("a queue that dispatches has messages and consumers")
-        };
-        if messages.ready.aside().is_some() {
-            return;
-        }
-        let Some(selectors) = consumers.selectors() else {
-            invariant!("a queue with filters has selectors")
-        };
-        let after = self.rules.as_ref().and_then(|rules| rules.unmatched_after);
-        let selectors = (selectors.present(), consumers.counting_selectors());
-        messages.ready.begin_aside(selectors, after, now.instant);
     }
 
     /// Whether messages are given to consumers by their filters.

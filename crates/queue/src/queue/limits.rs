@@ -27,35 +27,21 @@ impl Queue {
         false
     }
 
-    /// Drops messages that match no consumer's filter and have been passed over for too long. Returns whether more are
-    /// left.
+    /// Drops messages that have been passed over for too long. Returns whether more are left.
     pub(super) fn drop_unmatched(
         &mut self,
         now: Now,
         budget: &mut usize,
         sink: &mut impl Sink,
     ) -> bool {
-        while self.is_unmatched_due(now) {
-            if self.dead_letters() && !sink.may_dead_letter() {
-                // Others are delivered meanwhile: what they take may be the room.
-                if sink.waits_for_letters()
-                    && let Some(aside) = self.aside_mut()
-                {
-                    aside.let_dropping_wait();
-                }
-                return false;
-            }
-            let Some(key) = self.opened().next_unmatched(now, budget, sink) else {
-                return *budget == 0;
-            };
-            let entry = self.opened().take_unmatched(key, sink);
+        let has_letters = self.dead_letters();
+        while let Some(messages) = &mut self.messages
+            && let Some(entry) = messages.next_unmatched(now, has_letters, budget, sink)
+        {
             self.drop_entry(entry, Reason::Unmatched, sink);
         }
-        false
-    }
-
-    pub(super) fn is_unmatched_due(&self, now: Now) -> bool {
-        self.messages.as_ref().is_some_and(|messages| messages.is_unmatched_due(now))
+        *budget == 0
+            && self.messages.as_ref().is_some_and(|messages| messages.is_unmatched_due(now))
     }
 
     /// Whether a message cannot leave for the dead-letter exchange now.

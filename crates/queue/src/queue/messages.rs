@@ -5,11 +5,12 @@ use alloc::boxed::Box;
 use lepus_base::{Instant, Now, Position};
 use lepus_store::LaneSlot;
 
+use super::consumers::ConsumerHandle;
 use super::ready::{Left, Ready};
 use super::trash::Trash;
 use super::unacked::UnackedList;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink, Totals};
-use crate::entry::{Entry, Place, Ticket};
+use crate::entry::{Delivery, Entry, Got, NO_SLOT, Place, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::{Incoming, MessageView};
 
@@ -124,6 +125,42 @@ impl Messages {
             }
         }
         count
+    }
+
+    /// Keeps a message that is not to be logged: in memory, or where that is short, in the log nevertheless.
+    fn keep(&mut self, ticket: &Ticket, incoming: &mut Incoming<'_>, sink: &mut impl Sink) {
+        let spilled = if sink.spills(self.ready.pooled_bytes()) {
+            self.spill(ticket, incoming, sink)
+        } else {
+            None
+        };
+        if let Some(position) = spilled {
+            let place = Place::logged(position, true);
+            self.push_logged(ticket.entry(place, incoming.bytes()), sink);
+        } else {
+            let place = Place::pooled(incoming.keep(sink.pool()));
+            self.note_deadline(ticket.deadline);
+            self.ready.push(ticket.entry(place, incoming.bytes()));
+        }
+    }
+
+    /// Hands a message out that `basic.get` took; `counts` says whether it is told how often it came back.
+    pub(super) fn hand_out(&mut self, entry: Entry, no_ack: bool, counts: bool) -> Got {
+        self.count_handed_out(Handing::Got(no_ack), entry.redelivered);
+        let mut delivery = Delivery {
+            slot: NO_SLOT,
+            seq: entry.seq,
+            redelivered: entry.redelivered,
+            delivery_count: if counts { entry.delivery_count } else { 0 },
+        };
+        let (place, remaining) = (entry.place, self.ready.len());
+        let taken = if no_ack {
+            Some(entry)
+        } else {
+            delivery.slot = self.unacked.insert(entry, ConsumerHandle::NONE);
+            None
+        };
+        Got { delivery, place, remaining, taken }
     }
 
     /// The lane for messages of a priority; `None` where nothing is logged.
@@ -348,20 +385,7 @@ impl Queue {
         incoming: &mut Incoming<'_>,
         sink: &mut impl Sink,
     ) {
-        let messages = self.opened();
-        let spilled = if sink.spills(messages.ready.pooled_bytes()) {
-            messages.spill(&ticket, incoming, sink)
-        } else {
-            None
-        };
-        if let Some(position) = spilled {
-            let place = Place::logged(position, true);
-            messages.push_logged(ticket.entry(place, incoming.bytes()), sink);
-        } else {
-            let place = Place::pooled(incoming.keep(sink.pool()));
-            messages.note_deadline(ticket.deadline);
-            messages.ready.push(ticket.entry(place, incoming.bytes()));
-        }
+        self.opened().keep(&ticket, incoming, sink);
         self.pushed(now, ticket.deadline, sink);
     }
 

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 use lepus_base::Instant;
 
+use crate::message::Incoming;
 use crate::settings::{Overflow, QueueSettings};
 
 /// The settings in the form the queue asks for them.
@@ -58,6 +59,16 @@ impl Rules {
             letter_bytes: 0,
             single_active: settings.single_active_consumer,
         }))
+    }
+
+    /// How long a new message may wait, and its priority.
+    #[inline(always)]
+    pub(super) fn terms(&self, incoming: &Incoming<'_>) -> (Option<Duration>, u8) {
+        let ttl = match (self.message_ttl, incoming.expiration) {
+            (Some(queue), Some(message)) => Some(queue.min(message)),
+            (queue, message) => queue.or(message),
+        };
+        (ttl, incoming.priority.min(self.priority_max))
     }
 
     /// Those of other settings, which hold instead of those `before` from now on.

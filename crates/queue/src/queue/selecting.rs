@@ -3,6 +3,8 @@
 //! Each selector goes through the messages in their order, by steps of its own, and all in turn: none waits for another.
 //! See [`super::aside`] for what lies where.
 
+use core::time::Duration;
+
 use lepus_base::Now;
 
 use super::Sink;
@@ -19,9 +21,18 @@ pub(super) const REREAD: usize = 15;
 const STEPS_PER_MESSAGE: u64 = 128;
 
 impl Delivering<'_> {
-    /// Lets the selector whose turn it is do one thing.
+    /// Lets the selector whose turn it is do one thing. What nobody wants is dropped `after` a time.
     #[inline(never)]
-    pub(super) fn step(mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
+    pub(super) fn step(
+        mut self,
+        now: Now,
+        after: Option<Duration>,
+        budget: &mut usize,
+        sink: &mut impl Sink,
+    ) -> Stepped {
+        if self.messages.ready.aside().is_none() {
+            self.begin_aside(now, after);
+        }
         match self.messages.ready.next_step(self.consumers.ready_selectors()) {
             Some((_, Step::Look)) => return self.look_at_front(now, budget, sink),
             Some((number, Step::CatchUp(from))) => self.catch_up(number, from, budget, sink),
@@ -37,6 +48,16 @@ impl Delivering<'_> {
             }
         }
         Stepped::Done
+    }
+
+    /// What filters look at is laid aside; what nobody wants is dropped `after` a time.
+    #[cold]
+    fn begin_aside(&mut self, now: Now, after: Option<Duration>) {
+        let Some(selectors) = self.consumers.selectors() else {
+            invariant!("a queue with filters has selectors")
+        };
+        let selectors = (selectors.present(), self.consumers.counting_selectors());
+        self.messages.ready.begin_aside(selectors, after, now.instant);
     }
 
     /// Asks the selectors about a message.

@@ -15,6 +15,7 @@ use lepus_store::LaneSlot;
 
 use super::*;
 use crate::Overflow;
+use crate::entry::NO_SLOT;
 use crate::message::MessageView;
 
 /// What the sink saw.

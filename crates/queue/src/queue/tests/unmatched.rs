@@ -283,5 +283,6 @@ fn what_has_no_time_left_goes_while_filters_may_look_at_little() {
         let _ = brief.work(at(AFTER), (500, 1), &mut other);
     }
     assert_eq!((queue.ready(), brief.ready()), (0, 0));
-    assert!(queue.memory_bytes() < 4000, "{}", queue.memory_bytes());
+    // A drained level keeps room for some; no marks are left.
+    assert!(queue.memory_bytes() < 16_000, "{}", queue.memory_bytes());
 }

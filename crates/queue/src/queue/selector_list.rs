@@ -1,0 +1,45 @@
+//! The distinct filters of a queue's consumers, as others see them.
+
+use super::aside::Aside;
+use super::consumers::Consumers;
+use super::selectors::{Number, SelectorFigures, Selectors};
+
+/// The distinct filters of a queue's consumers.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectorList<'q> {
+    selectors: Option<&'q Selectors>,
+    aside: Option<&'q Aside>,
+}
+
+impl<'q> SelectorList<'q> {
+    pub(super) fn of(
+        consumers: Option<&'q Consumers>,
+        aside: Option<&'q Aside>,
+    ) -> SelectorList<'q> {
+        SelectorList { selectors: consumers.and_then(Consumers::selectors), aside }
+    }
+
+    /// Each of them.
+    pub fn figures(self) -> impl Iterator<Item = SelectorFigures> + 'q {
+        self.numbered().map(|(_, selector)| selector)
+    }
+
+    /// The same, each with the messages that it has not looked at yet of those that others passed over, and with those
+    /// that it matches and that wait for its consumers, as far as it remembers them. Of very many some are counted.
+    pub fn distances(self) -> impl Iterator<Item = (SelectorFigures, u64, u64)> + 'q {
+        self.numbered().map(move |(number, selector)| {
+            let (behind, waiting) = self.aside.map_or((0, 0), |aside| aside.distance(number));
+            (selector, behind, waiting)
+        })
+    }
+
+    fn numbered(self) -> impl Iterator<Item = (Number, SelectorFigures)> + 'q {
+        let selectors = self.selectors.into_iter().flat_map(Selectors::iter);
+        selectors.map(move |(number, filter, consumers)| {
+            let counts = self.aside.map_or((0, 0), |aside| aside.counts(number));
+            let (evaluations, deliveries) = counts;
+            let filter = filter.cloned();
+            (number, SelectorFigures { filter, consumers, evaluations, deliveries })
+        })
+    }
+}
