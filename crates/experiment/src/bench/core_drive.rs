@@ -22,8 +22,8 @@ const READ_BYTES: usize = 64 * 1024;
 enum Shape {
     /// Nothing: a row.
     Row,
-    /// They go to [`QUEUES`] queues in turn.
-    Turns,
+    /// They go to so many queues in turn.
+    Turns(usize),
     /// They have priorities.
     Priorities,
     /// They have a header.
@@ -35,9 +35,6 @@ enum Shape {
     /// None: for each a connection comes, opens a channel, and closes.
     Connections,
 }
-
-/// Queues of [`Shape::Turns`].
-const QUEUES: usize = 64;
 
 /// A load that can be driven without sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +81,14 @@ const E1: Drive =
     Drive { has_ceiling: false, body_bytes: 11, batch: 94, channels: 94, connections: 2, ..PAIR };
 
 /// All loads.
-pub const DRIVES: [Drive; 13] = [
+pub const DRIVES: [Drive; 14] = [
     Drive { name: "stream-16", ..PAIR },
     Drive { name: "e4-single", ..E4 },
     Drive { name: "stream-16-two", shards: 2, ..PAIR },
     Drive { name: "e4-single-two", shards: 2, ..E4 },
-    Drive { name: "turns", shape: Shape::Turns, ..PAIR },
+    Drive { name: "turns", shape: Shape::Turns(64), ..PAIR },
+    // More than a channel remembers the routes of.
+    Drive { name: "turns-many", shape: Shape::Turns(800), ..PAIR },
     Drive { name: "priorities", shape: Shape::Priorities, ..PAIR },
     Drive { name: "headers", shape: Shape::Headers, ..PAIR },
     Drive { name: "priority-queue", shape: Shape::PriorityQueue, ..PAIR },

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use std::io;
 
 /// Who is compared, in this order.
-const KINDS: [Kind; 3] = [Kind::Lepus, Kind::LavinMq, Kind::RabbitMq];
+const KINDS: [Kind; 4] = [Kind::Lepus, Kind::LavinMq, Kind::RabbitMq, Kind::NullBroker];
 
 /// What the command line says.
 #[derive(Clone, Debug, Args)]
@@ -32,7 +32,7 @@ pub struct Words {
     /// Curves; all when left out
     #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
     curves: List,
-    /// Brokers; lepus, rabbitmq and lavinmq when left out
+    /// Brokers; lepus, rabbitmq, lavinmq and null-broker when left out
     #[arg(long, value_name = "NAME,…", default_value = "", hide_default_value = true)]
     brokers: List,
     /// The largest size
@@ -124,6 +124,8 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let goes_on = || !plan.place.stop.is_wanted();
     for curve in CURVES.iter().filter(is_asked).take_while(|_| goes_on()) {
         let mut points = Vec::new();
+        let can = |kind: &Kind| curve.has_floor || *kind != Kind::NullBroker;
+        let kinds: Vec<Kind> = kinds.iter().copied().filter(can).collect();
         let is_asked = |size: &u64| goes_on() && (curve.is_whole || *size <= plan.largest);
         for size in curve.sizes.iter().copied().filter(is_asked) {
             points.push(Point { size, costs: measure(plan, curve, size, &kinds, &mut sheet) });
@@ -159,7 +161,8 @@ const ASKS: &str = "How does the CPU of an operation grow with the number of que
 const LEGEND: &str = "\
 µs: the broker's user and system time from rest to rest for each operation, median of the rounds, without that of threads
 that ended meanwhile; MB: by how much its \
-resident memory had grown at the end; of best: lepus' µs by those of the cheapest other broker.";
+resident memory had grown at the end; of best: lepus' µs by those of the cheapest other broker, which the null broker is not: \
+it keeps nothing and checks nothing, and shows what the protocol and the system cost by themselves; of null: lepus' µs by its.";
 
 fn measure(
     plan: &Plan,
@@ -209,10 +212,19 @@ impl Point {
 
     /// lepus' microseconds by those of the cheapest other broker.
     fn share_of_best(&self) -> Option<f64> {
-        let others = self.costs.iter().filter(|(kind, _)| *kind != Kind::Lepus);
-        let best = others.map(|(_, cost)| cost.micros).reduce(f64::min)?;
+        let is_other = |kind: Kind| !matches!(kind, Kind::Lepus | Kind::NullBroker);
+        let others = self.costs.iter().filter(|(kind, _)| is_other(*kind));
+        self.share_of(others.map(|(_, cost)| cost.micros).reduce(f64::min)?)
+    }
+
+    /// lepus' microseconds by those of the null broker.
+    fn share_of_null(&self) -> Option<f64> {
+        self.share_of(self.of(Kind::NullBroker)?.micros)
+    }
+
+    fn share_of(&self, micros: f64) -> Option<f64> {
         let own = self.of(Kind::Lepus)?.micros;
-        (best > 0.0).then(|| own / best)
+        (micros > 0.0).then(|| own / micros)
     }
 
     fn is_lost(&self) -> bool {
@@ -227,6 +239,9 @@ fn table(curve: &Curve, points: &[Point], kinds: &[Kind]) -> Table {
         .head
         .extend(kinds.iter().flat_map(|kind| [format!("{} µs", kind.name()), "MB".to_owned()]));
     table.head.push("of best".to_owned());
+    if curve.has_floor {
+        table.head.push("of null".to_owned());
+    }
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     for point in points {
         let mut row = vec![point.size.to_string()];
@@ -234,7 +249,11 @@ fn table(curve: &Curve, points: &[Point], kinds: &[Kind]) -> Table {
             row.push(or_dash(cost.map(|cost| format!("{:.3}", cost.micros))));
             row.push(or_dash(cost.map(|cost| format!("{:.1}", cost.grown_mb))));
         }
-        row.push(or_dash(point.share_of_best().map(|share| format!("{share:.2}"))));
+        let share = |share: Option<f64>| or_dash(share.map(|share| format!("{share:.2}")));
+        row.push(share(point.share_of_best()));
+        if curve.has_floor {
+            row.push(share(point.share_of_null()));
+        }
         table.rows.push(row);
     }
     table
@@ -292,12 +311,16 @@ mod tests {
         assert!(!point(1, &[(Kind::Lepus, 2.0), (Kind::RabbitMq, 8.0)]).is_lost());
         assert_eq!(point(1, &[(Kind::Lepus, 2.0)]).share_of_best(), None);
         assert!(!point(1, &[(Kind::RabbitMq, 8.0)]).is_lost());
+        // The null broker is a floor, and no other broker.
+        let costs = [(Kind::Lepus, 2.0), (Kind::LavinMq, 4.0), (Kind::NullBroker, 1.0)];
+        let point = point(1, &costs);
+        assert_eq!((point.share_of_best(), point.share_of_null()), (Some(0.5), Some(2.0)));
     }
 
     #[test]
     fn brokers_that_could_not_do_it_have_a_dash() {
         let points = [point(10, &[(Kind::Lepus, 0.5), (Kind::LavinMq, 1.0)])];
-        let table = table(&CURVES[0], &points, &KINDS);
+        let table = table(&CURVES[0], &points, &KINDS[..3]);
         assert_eq!(table.rows[0], ["10", "0.500", "1.0", "1.000", "1.0", "-", "-", "0.50"]);
         let plot = draw(&CURVES[0], &points, &KINDS);
         assert!(matches!(plot, Block::Plot(svg) if svg.contains("lavinmq")));

@@ -1,6 +1,6 @@
 //! What clients say, encoded beforehand.
 
-use super::{Drive, QUEUES, Shape};
+use super::{Drive, Shape};
 use lepus_amqp::frame::{self, FrameKind};
 use lepus_amqp::method::{basic, channel, confirm, connection, exchange, queue};
 use lepus_amqp::{Method, Table, TableRef, sasl};
@@ -99,7 +99,7 @@ fn source(queue: &str) -> String {
 /// The queues of a pair.
 fn queues(drive: Drive, queue: &str) -> Vec<String> {
     match drive.shape {
-        Shape::Turns => (0..QUEUES).map(|number| format!("{queue}-{number}")).collect(),
+        Shape::Turns(count) => (0..count).map(|number| format!("{queue}-{number}")).collect(),
         _ => vec![queue.to_owned()],
     }
 }
@@ -193,7 +193,7 @@ fn publish(
     header.extend((drive.body_bytes as u64).to_be_bytes());
     let priority = (number % usize::from(PRIORITIES)) as u8;
     match drive.shape {
-        Shape::Row | Shape::Turns | Shape::Expiry | Shape::Connections => {
+        Shape::Row | Shape::Turns(_) | Shape::Expiry | Shape::Connections => {
             header.extend([0x10, 0, 1]);
         }
         Shape::Priorities | Shape::PriorityQueue => header.extend([0x18, 0, 1, priority]),

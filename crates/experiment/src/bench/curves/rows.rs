@@ -19,6 +19,8 @@ pub struct Curve {
     pub sizes: &'static [u64],
     /// Whether all of them are measured, whatever the largest is that was asked for.
     pub is_whole: bool,
+    /// Whether a broker that keeps nothing can do it: the null broker shows then what the protocol and the system cost.
+    pub has_floor: bool,
     /// Prepares that size, calls [`Load::begin`], and says how many operations it did then.
     pub run: fn(&mut Load, u64) -> io::Result<u64>,
 }
@@ -42,6 +44,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "queues",
         sizes: HUNDREDS,
         is_whole: false,
+        has_floor: false,
         run: keys,
     },
     Curve {
@@ -50,6 +53,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: THOUSANDS,
         is_whole: false,
+        has_floor: false,
         run: |load, size| publishes(load, size, &Table::new(), with_priority),
     },
     Curve {
@@ -58,6 +62,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: THOUSANDS,
         is_whole: false,
+        has_floor: false,
         run: |load, size| publishes(load, size, &Table::new(), with_header),
     },
     Curve {
@@ -66,6 +71,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: THOUSANDS,
         is_whole: false,
+        has_floor: false,
         run: |load, size| publishes(load, size, &priorities(), with_priority),
     },
     Curve {
@@ -74,6 +80,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: THOUSANDS,
         is_whole: false,
+        has_floor: false,
         run: priority_drain,
     },
     Curve {
@@ -82,6 +89,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "bindings",
         sizes: &[100, 1_000, 10_000],
         is_whole: false,
+        has_floor: false,
         run: |load, size| headers(load, size, "any"),
     },
     Curve {
@@ -90,6 +98,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "bindings",
         sizes: &[100, 1_000, 10_000],
         is_whole: false,
+        has_floor: false,
         run: |load, size| headers(load, size, "all"),
     },
     Curve {
@@ -98,6 +107,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "bindings",
         sizes: &[1_000, 10_000, 100_000, 1_000_000],
         is_whole: false,
+        has_floor: false,
         run: topic,
     },
     Curve {
@@ -106,6 +116,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: &[10_000, 100_000],
         is_whole: false,
+        has_floor: false,
         run: expiry,
     },
     Curve {
@@ -114,6 +125,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "bytes",
         sizes: &[16_384, 262_144, 1 << 20, 4 << 20, 16 << 20, 64 << 20],
         is_whole: true,
+        has_floor: true,
         run: large,
     },
     Curve {
@@ -122,6 +134,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "connections",
         sizes: &[2_000],
         is_whole: true,
+        has_floor: true,
         run: connects,
     },
     Curve {
@@ -130,6 +143,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: &[20_000],
         is_whole: true,
+        has_floor: false,
         run: gets,
     },
     Curve {
@@ -138,6 +152,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "declares",
         sizes: &[20_000],
         is_whole: true,
+        has_floor: true,
         run: redeclares,
     },
     Curve {
@@ -146,6 +161,7 @@ pub const CURVES: [Curve; 14] = [
         unit: "messages",
         sizes: &[10_000, 100_000, 1_000_000, 10_000_000],
         is_whole: false,
+        has_floor: false,
         run: |load, size| publishes(load, size, &Table::new(), |_| TRANSIENT.to_vec()),
     },
 ];
