@@ -27,6 +27,7 @@ use crate::table::{TableRef, ValueRef};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::Instant;
@@ -163,7 +164,22 @@ pub struct PublishRef<'a> {
     pub properties: &'a [u8],
     /// The body.
     pub body: &'a [u8],
+    /// All of it in an allocation of its own, where it has one.
+    pub packed: Option<Packed<'a>>,
 }
+
+/// A message in an allocation of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed<'a> {
+    /// From `start` on to the end: lengths of the exchange's name and the routing key, a byte each, and of the
+    /// properties, in four bytes, the lowest first; then exchange, routing key, properties and body.
+    pub bytes: &'a Arc<Vec<u8>>,
+    /// What is in front means nothing.
+    pub start: usize,
+}
+
+/// Bytes of the lengths in front of a packed message.
+const LENGTHS_BYTES: usize = 6;
 
 impl<'a> PublishRef<'a> {
     #[inline]
@@ -175,22 +191,59 @@ impl<'a> PublishRef<'a> {
             immediate: method.immediate,
             properties,
             body,
+            packed: None,
         }
     }
 }
 
 /// A message that was put together from pieces.
 #[derive(Clone, Debug)]
-pub struct PublishOwned(ContentOwned);
+pub struct PublishOwned {
+    /// As in [`Packed`].
+    bytes: Arc<Vec<u8>>,
+    start: usize,
+    mandatory: bool,
+    immediate: bool,
+}
 
 impl PublishOwned {
+    /// Lays the message out in the place where it is: instead of the method's number, ticket and flags the lengths are in
+    /// front of it, which take less.
+    fn new(content: ContentOwned) -> PublishOwned {
+        let arguments = content.method().get(4..).unwrap_or_default();
+        // The arguments were decoded once before the content was taken in.
+        let basic::Publish { exchange, routing_key, mandatory, immediate, .. } =
+            decode_publish(arguments).unwrap_or_default();
+        let mut head = Vec::with_capacity(LENGTHS_BYTES + exchange.len() + routing_key.len());
+        head.extend_from_slice(&[exchange.len() as u8, routing_key.len() as u8]);
+        head.extend_from_slice(&(content.properties().len() as u32).to_le_bytes());
+        head.extend_from_slice(exchange.as_bytes());
+        head.extend_from_slice(routing_key.as_bytes());
+        let start = content.method_end - head.len();
+        let mut bytes = content.bytes;
+        bytes[start..content.method_end].copy_from_slice(&head);
+        PublishOwned { bytes: Arc::new(bytes), start, mandatory, immediate }
+    }
+
     /// The parts of the message.
     #[must_use]
     pub fn as_ref(&self) -> PublishRef<'_> {
-        let arguments = self.0.method().get(4..).unwrap_or_default();
-        // The arguments were decoded once before the content was taken in.
-        let method = decode_publish(arguments).unwrap_or_default();
-        PublishRef::new(method, self.0.properties(), self.0.body())
+        let (lengths, rest) = self.bytes[self.start..].split_at(LENGTHS_BYTES);
+        let (exchange, rest) = rest.split_at(lengths[0].into());
+        let (routing_key, rest) = rest.split_at(lengths[1].into());
+        let properties = u32::from_le_bytes([lengths[2], lengths[3], lengths[4], lengths[5]]);
+        let (properties, body) = rest.split_at(properties as usize);
+        // They were text when they were decoded.
+        let text = |name| core::str::from_utf8(name).unwrap_or_default();
+        PublishRef {
+            exchange: text(exchange),
+            routing_key: text(routing_key),
+            mandatory: self.mandatory,
+            immediate: self.immediate,
+            properties,
+            body,
+            packed: Some(Packed { bytes: &self.bytes, start: self.start }),
+        }
     }
 }
 
@@ -348,7 +401,7 @@ impl ServerConnection {
             Ok(Unit::Method { channel, method }) => Event::Method { channel, method },
             Ok(Unit::Content { channel, content }) => Event::Publish {
                 channel,
-                publish: Publish::Assembled(Box::new(PublishOwned(content))),
+                publish: Publish::Assembled(Box::new(PublishOwned::new(content))),
             },
             Ok(Unit::TooLarge { channel, size, class_id, method_id }) => {
                 Event::BodyTooLarge { channel, size, class_id, method_id }

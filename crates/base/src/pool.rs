@@ -14,6 +14,7 @@ mod places;
 mod tests;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use places::Places;
@@ -58,9 +59,42 @@ impl Body {
     }
 }
 
+/// The memory of a chunk.
+#[derive(Debug)]
+enum Memory {
+    Own(Box<[u8]>),
+    /// Of a body that was put together elsewhere. Nothing is written to it.
+    Adopted(Arc<Vec<u8>>),
+}
+
+impl Memory {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Adopted(bytes) => bytes,
+        }
+    }
+
+    fn own_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Adopted(_) => panic!("nothing is appended to a body's own chunk"),
+        }
+    }
+
+    /// Bytes that it takes.
+    fn size(&self) -> usize {
+        match self {
+            Memory::Own(bytes) => bytes.len(),
+            Memory::Adopted(bytes) => bytes.capacity(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Chunk {
-    bytes: Box<[u8]>,
+    memory: Memory,
     /// So many of them were written.
     filled: usize,
     /// Bytes of bodies that still live here, each with a header, also where none is stored.
@@ -131,7 +165,7 @@ impl Pool {
         target.live += stored;
         // Slices of one slice: what is written has its bounds checked once, not with each part.
         let (front, mut rest) =
-            target.bytes[start..start + stored].split_at_mut(HEADER_BYTES + HEAD);
+            target.memory.own_mut()[start..start + stored].split_at_mut(HEADER_BYTES + HEAD);
         front[..HEADER_BYTES].copy_from_slice(&header(handle, length as u32));
         front[HEADER_BYTES..].copy_from_slice(&head);
         for part in parts {
@@ -140,6 +174,18 @@ impl Pool {
             rest = left;
         }
         Body(handle)
+    }
+
+    /// Stores with one reference what begins at `start` and ends with `bytes`, which is larger than
+    /// [`SHARED_BODY_BYTES_MAX`], without a copy.
+    ///
+    /// # Panics
+    /// As [`Pool::insert`], and for a smaller body.
+    pub fn adopt(&mut self, bytes: &Arc<Vec<u8>>, start: usize) -> Body {
+        let length = bytes.len() - start;
+        assert!(length > SHARED_BODY_BYTES_MAX, "a small body shares its chunk");
+        self.live += length;
+        self.add_alone(Memory::Adopted(Arc::clone(bytes)), start, length)
     }
 
     /// The bytes of a body.
@@ -153,7 +199,7 @@ impl Pool {
             return &[];
         }
         let start = place.offset as usize;
-        &self.chunks[place.chunk as usize].bytes[start..start + place.length as usize]
+        &self.chunks[place.chunk as usize].memory.bytes()[start..start + place.length as usize]
     }
 
     /// Adds a reference.
@@ -258,10 +304,16 @@ impl Pool {
         for part in parts {
             bytes.extend_from_slice(part);
         }
+        self.add_alone(Memory::Own(bytes.into_boxed_slice()), 0, length)
+    }
+
+    /// A body with a chunk of its own.
+    fn add_alone(&mut self, memory: Memory, start: usize, length: usize) -> Body {
         let stored = u32::try_from(length).expect("a body is smaller than 4 GiB");
-        let chunk = self.add_chunk(bytes.into_boxed_slice());
+        let offset = u32::try_from(start).expect("less than a frame is in front of a body");
+        let chunk = self.add_chunk(memory);
         self.chunks[chunk as usize].live = HEADER_BYTES + length;
-        Body(self.places.insert(chunk, 0, stored))
+        Body(self.places.insert(chunk, offset, stored))
     }
 
     #[cold]
@@ -284,16 +336,16 @@ impl Pool {
     fn shared_chunk(&mut self) -> u32 {
         let new = || vec![0; CHUNK_BYTES].into_boxed_slice();
         let bytes = self.spare.pop().unwrap_or_else(new);
-        self.add_chunk(bytes)
+        self.add_chunk(Memory::Own(bytes))
     }
 
-    fn add_chunk(&mut self, bytes: Box<[u8]>) -> u32 {
+    fn add_chunk(&mut self, memory: Memory) -> u32 {
         if self.chunks.capacity() == 0 {
             self.chunks.reserve(PLACES_MIN);
         }
-        self.chunk_bytes += bytes.len();
+        self.chunk_bytes += memory.size();
         self.chunks.insert(Chunk {
-            bytes,
+            memory,
             filled: 0,
             live: 0,
             thin_below: 1,
@@ -310,8 +362,8 @@ impl Pool {
             if is_open {
                 found.filled = 0;
             } else {
-                let bytes = self.remove_chunk(chunk);
-                self.keep_spare(bytes);
+                let memory = self.remove_chunk(chunk);
+                self.keep_spare(memory);
             }
         } else if found.live < found.thin_below {
             found.thin_below = 1;
@@ -320,20 +372,23 @@ impl Pool {
         }
     }
 
-    fn remove_chunk(&mut self, chunk: u32) -> Box<[u8]> {
-        let Chunk { bytes, sparse_at, .. } = self.chunks.remove(chunk as usize);
-        self.chunk_bytes -= bytes.len();
+    fn remove_chunk(&mut self, chunk: u32) -> Memory {
+        let Chunk { memory, sparse_at, .. } = self.chunks.remove(chunk as usize);
+        self.chunk_bytes -= memory.size();
         if sparse_at != NOT_SPARSE {
             self.sparse.swap_remove(sparse_at as usize);
             if let Some(&moved) = self.sparse.get(sparse_at as usize) {
                 self.chunks[moved as usize].sparse_at = sparse_at;
             }
         }
-        bytes
+        memory
     }
 
-    fn keep_spare(&mut self, bytes: Box<[u8]>) {
-        if bytes.len() == CHUNK_BYTES && self.spare.len() < SPARE_CHUNKS_MAX {
+    fn keep_spare(&mut self, memory: Memory) {
+        if let Memory::Own(bytes) = memory
+            && bytes.len() == CHUNK_BYTES
+            && self.spare.len() < SPARE_CHUNKS_MAX
+        {
             self.spare.push(bytes);
         }
     }
@@ -342,7 +397,9 @@ impl Pool {
     fn evacuate(&mut self, chunk: u32) {
         let mut left = self.chunks[chunk as usize].live;
         // Its number stays taken until its last body has left it.
-        let bytes = core::mem::take(&mut self.chunks[chunk as usize].bytes);
+        let nothing = Memory::Own(Box::default());
+        let memory = core::mem::replace(&mut self.chunks[chunk as usize].memory, nothing);
+        let bytes = memory.bytes();
         let mut at = 0;
         while left > 0 {
             let (handle, length) = read_header(&bytes[at..]);
@@ -353,9 +410,9 @@ impl Pool {
             }
             at += stored.len();
         }
-        self.chunks[chunk as usize].bytes = bytes;
-        let bytes = self.remove_chunk(chunk);
-        self.keep_spare(bytes);
+        self.chunks[chunk as usize].memory = memory;
+        let memory = self.remove_chunk(chunk);
+        self.keep_spare(memory);
     }
 
     /// Puts a body with its header into the shelter.
@@ -375,7 +432,7 @@ impl Pool {
         let place = self.places.get_mut(handle);
         place.chunk = shelter;
         place.offset = (target.filled + HEADER_BYTES) as u32;
-        target.bytes[target.filled..][..stored.len()].copy_from_slice(stored);
+        target.memory.own_mut()[target.filled..][..stored.len()].copy_from_slice(stored);
         target.filled += stored.len();
         target.live += stored.len();
     }

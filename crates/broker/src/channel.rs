@@ -16,7 +16,7 @@ use lepus_base::{QueueId, ShardId, VhostId, is_same};
 
 use crate::directory::Request;
 use crate::mail::ChannelRef;
-use crate::message::MessageView;
+use crate::message::{Layout, MessageView};
 use crate::message_counts::MessageCounts;
 use crate::queue::Outcome;
 use crate::session::{Asked, Done};
@@ -172,7 +172,7 @@ impl HeldPublish {
             routing_key: self.routing_key.as_bytes(),
             properties: &self.properties,
             body: &self.body,
-            wire: None,
+            layout: Layout::Parts,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::dead_letter::DeadLetters;
 use crate::dead_letter::Source;
 use crate::journal::{Backlog, Found, Journal};
 use crate::mail::Mail;
-use crate::message::MessageView;
+use crate::message::{Layout, MessageView};
 use crate::outbox::Outbox;
 use crate::properties;
 use crate::queue::{
@@ -99,7 +99,7 @@ pub fn deliver(
     }
     let number = arrival.consumer.channel as u16;
     let redelivered = delivery.redelivered;
-    if let Some(wire) = &view.wire
+    if let Layout::Wire(wire) = &view.layout
         && delivery.delivery_count == 0
         && let Some(session) = connection.session.amqp()
         && session.deliver_frames(

@@ -66,6 +66,7 @@ pub(crate) fn first(bytes: &[u8]) -> Option<(Parked<'_>, usize)> {
                 immediate: flags & IMMEDIATE != 0,
                 properties: take(&mut rest),
                 body: take(&mut rest),
+                packed: None,
             })
         }
         END => Parked::End,
@@ -99,6 +100,7 @@ mod tests {
             immediate: true,
             properties: &[0, 0],
             body: b"body",
+            packed: None,
         };
         let mut bytes = Vec::new();
         park_operation(&mut bytes, b"frame");

@@ -11,7 +11,7 @@ use lepus_base::Position;
 
 use crate::channel::Target;
 use crate::directory::Routes;
-use crate::message::MessageView;
+use crate::message::{Layout, MessageView};
 use crate::router::Route;
 use crate::session::Publish;
 
@@ -104,11 +104,17 @@ pub(crate) fn target_of(route: &Route) -> Target {
 
 /// The view of a publish with possibly rewritten properties.
 pub(crate) fn view_of<'a>(publish: &Publish<'a>, properties: &'a [u8]) -> MessageView<'a> {
+    let layout = match publish.packed {
+        Some(packed) if core::ptr::eq(properties, publish.properties) => {
+            Layout::Packed(packed.bytes, packed.start)
+        }
+        _ => Layout::Parts,
+    };
     MessageView {
         exchange: publish.exchange.as_bytes(),
         routing_key: publish.routing_key.as_bytes(),
         properties,
         body: publish.body,
-        wire: None,
+        layout,
     }
 }

@@ -115,6 +115,7 @@ impl Session for Lines {
                 immediate: false,
                 properties: NO_PROPERTIES,
                 body: body.as_bytes(),
+                packed: None,
             };
             let publish = Incoming::Borrowed(publish);
             return (end + 1, Event::Publish { channel: CHANNEL, publish });

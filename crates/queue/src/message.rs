@@ -4,9 +4,11 @@
 //! little-endian length of the properties, then exchange, routing key, properties and payload.
 //! All queues of a shard that keep a message share one packed body.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
+use lepus_base::pool::SHARED_BODY_BYTES_MAX;
 use lepus_base::{Body, Pool};
 
 /// Payloads of at least this size are sent from where they are stored, as the socket takes them, in bytes.
@@ -38,18 +40,40 @@ pub struct MessageView<'a> {
     pub properties: &'a [u8],
     /// Payload.
     pub body: &'a [u8],
-    /// All of it as it came, where it lies like that.
-    pub wire: Option<Wire<'a>>,
+    /// How it lies in memory, where more is known of that.
+    pub layout: Layout<'a>,
+}
+
+/// How the parts of a message lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout<'a> {
+    /// Each somewhere.
+    #[default]
+    Parts,
+    /// All of it as it came.
+    Wire(Wire<'a>),
+    /// Packed, from that byte on to the end.
+    Packed(&'a Arc<Vec<u8>>, usize),
 }
 
 impl<'a> MessageView<'a> {
     /// A message of which nothing is known.
-    const EMPTY: MessageView<'static> =
-        MessageView { exchange: &[], routing_key: &[], properties: &[], body: &[], wire: None };
+    const EMPTY: MessageView<'static> = MessageView {
+        exchange: &[],
+        routing_key: &[],
+        properties: &[],
+        body: &[],
+        layout: Layout::Parts,
+    };
 
     /// Stores the message with one reference. Names beyond 255 bytes are cut: the protocol's short
     /// strings cannot be longer.
     pub fn pack(&self, pool: &mut Pool) -> Body {
+        if let Layout::Packed(bytes, start) = self.layout
+            && bytes.len() - start > SHARED_BODY_BYTES_MAX
+        {
+            return pool.adopt(bytes, start);
+        }
         let exchange = &self.exchange[..self.exchange.len().min(255)];
         let routing_key = &self.routing_key[..self.routing_key.len().min(255)];
         let properties = u32::try_from(self.properties.len()).unwrap_or(u32::MAX);
@@ -94,7 +118,7 @@ impl<'a> MessageView<'a> {
         let (exchange, rest) = rest.split_at_checked(exchange.into())?;
         let (routing_key, rest) = rest.split_at_checked(routing_key.into())?;
         let (properties, body) = rest.split_at_checked(u32::from_le_bytes(length) as usize)?;
-        Some(MessageView { exchange, routing_key, properties, body, wire: None })
+        Some(MessageView { exchange, routing_key, properties, body, layout: Layout::Parts })
     }
 }
 
@@ -216,7 +240,7 @@ mod tests {
         routing_key: b"a.b",
         properties: &[0, 0],
         body: b"payload",
-        wire: None,
+        layout: Layout::Parts,
     };
 
     #[test]
@@ -228,6 +252,22 @@ mod tests {
         let view = MessageView { exchange: &long, routing_key: &long, ..MessageView::default() };
         let body = view.pack(&mut pool);
         assert_eq!(MessageView::unpack(pool.get(body)), view);
+    }
+
+    #[test]
+    fn a_large_message_in_an_allocation_of_its_own_is_not_copied() {
+        for (size, is_adopted) in [(SHARED_BODY_BYTES_MAX, true), (100, false)] {
+            let payload = vec![7; size];
+            let mut bytes = vec![0; 3];
+            let _ = MessageView { body: &payload, ..VIEW }.append_packed(&mut bytes);
+            let bytes = Arc::new(bytes);
+            let layout = Layout::Packed(&bytes, 3);
+            let view = MessageView { layout, ..MessageView::unpack(&bytes[3..]) };
+            let mut pool = Pool::new();
+            let body = view.pack(&mut pool);
+            assert_eq!(pool.get(body), &bytes[3..]);
+            assert_eq!(core::ptr::eq(pool.get(body), &bytes[3..]), is_adopted, "{size} bytes");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use lepus_amqp::frame::{FrameKind, write_frame};
 use lepus_amqp::method::connection;
-use lepus_amqp::server::{Event, Publish, ServerConnection, ServerOptions, State};
+use lepus_amqp::server::{Event, Publish, PublishRef, ServerConnection, ServerOptions, State};
 use lepus_amqp::{Method, ProtocolError, Table, sasl};
 use lepus_base::Instant;
 
@@ -122,6 +122,9 @@ fn owned(event: Event<'_>) -> Option<Seen> {
         Event::Method { channel, method } => Seen::Method(channel, method.name().into()),
         Event::Publish { channel, publish } => {
             let publish = publish.as_ref();
+            if let Some(packed) = publish.packed {
+                assert_eq!(&packed.bytes[packed.start..], laid_out(&publish));
+            }
             Seen::Publish(Box::new(Message {
                 channel,
                 exchange: publish.exchange.into(),
@@ -137,6 +140,14 @@ fn owned(event: Event<'_>) -> Option<Seen> {
         Event::Error(error) => Seen::Error(error),
         Event::Disconnect => Seen::Disconnect,
     })
+}
+
+/// The bytes of a message in an allocation of its own.
+fn laid_out(publish: &PublishRef<'_>) -> Vec<u8> {
+    let lengths = [publish.exchange.len() as u8, publish.routing_key.len() as u8];
+    let properties = (publish.properties.len() as u32).to_le_bytes();
+    let names = [publish.exchange.as_bytes(), publish.routing_key.as_bytes()].concat();
+    [&lengths[..], &properties, &names, publish.properties, publish.body].concat()
 }
 
 /// Names of the methods in whole frames.

@@ -1,6 +1,6 @@
 use crate::driver::{Message, Seen, Server, frame, header, method};
 use lepus_amqp::client::encode_publish;
-use lepus_amqp::frame::FrameKind;
+use lepus_amqp::frame::{FrameKind, HEAD_BYTES};
 use lepus_amqp::method::{basic, channel, connection, queue};
 use lepus_amqp::properties::EMPTY;
 use lepus_amqp::server::ServerOptions;
@@ -103,6 +103,22 @@ fn bytes_may_come_one_by_one_or_in_small_reads() {
         }
         assert!(seen == expected, "pieces of {size}");
     }
+}
+
+#[test]
+fn bytes_behind_the_arguments_of_a_method_mean_nothing() {
+    let message = message(1, "exchange", "key", &EMPTY, &[7; 10]);
+    let publish =
+        basic::Publish { exchange: "exchange", routing_key: "key", ..basic::Publish::default() };
+    let whole = method(1, publish);
+    let mut payload = whole[HEAD_BYTES..whole.len() - 1].to_vec();
+    payload.extend([9; 600]);
+    let mut bytes = frame(FrameKind::Method, 1, &payload);
+    bytes.extend(header(1, 60, 0, 10, &EMPTY));
+    // In two pieces, so that it is put together.
+    bytes.extend(frame(FrameKind::Body, 1, &[7; 4]));
+    bytes.extend(frame(FrameKind::Body, 1, &[7; 6]));
+    assert_eq!(server().feed(&bytes), [Seen::Publish(Box::new(message))]);
 }
 
 #[test]

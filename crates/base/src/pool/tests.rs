@@ -25,6 +25,22 @@ fn a_large_body_gives_its_memory_back() {
 }
 
 #[test]
+fn a_body_that_was_put_together_elsewhere_is_taken_without_a_copy() {
+    let mut pool = Pool::new();
+    let bytes = Arc::new(vec![7; CHUNK_BYTES]);
+    let body = pool.adopt(&bytes, 5);
+    assert!(core::ptr::eq(pool.get(body), &bytes[5..]));
+    assert_eq!((pool.live(), pool.chunk_bytes), (CHUNK_BYTES - 5, CHUNK_BYTES));
+    // A small one beside it, and what is moved together, have nothing to do with it.
+    let small = pool.insert(&[b"small"]);
+    pool.compact(CHUNK_BYTES);
+    assert_eq!(pool.get(small), b"small");
+    pool.release(body);
+    assert_eq!((Arc::strong_count(&bytes), pool.live()), (1, 5));
+    assert!(pool.spare.is_empty(), "it is not the pool's to write to");
+}
+
+#[test]
 fn chunks_are_reused_and_not_collected() {
     let mut pool = Pool::new();
     let bytes = vec![1; 1000];

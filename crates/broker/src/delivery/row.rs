@@ -14,7 +14,7 @@ use super::QueuePort;
 use crate::channel::unacked::Unacked;
 use crate::connections::mark_dirty;
 use crate::journal::Backlog;
-use crate::message::Wire;
+use crate::message::{Layout, Wire};
 use crate::queue::{
     Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Selected, Selectors, Sent, Sink,
 };
@@ -233,7 +233,7 @@ impl Sink for RowSink<'_, '_> {
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
         if let Some(lease) = &mut self.lease
             && let Content::Incoming(view) = content
-            && view.wire.is_some()
+            && matches!(view.layout, Layout::Wire(_))
             && view.body.len() <= lease.body_bytes_max
         {
             assert!(lease.consumer == consumer.key, "a lease is for one consumer");

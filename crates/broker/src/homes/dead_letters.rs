@@ -18,7 +18,7 @@ use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
 use crate::homes::HomeSide;
 use crate::journal::{Found, LETTERS, Log, Need, Occupied, Room};
 use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
-use crate::message::{Incoming, MessageView};
+use crate::message::{Incoming, Layout, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::{Death, further_keys, has_genuine_deaths, with_death};
 use crate::publish::resolve;
@@ -470,7 +470,7 @@ impl HomeSide<'_> {
             routing_key: key.as_bytes(),
             properties: &properties,
             body: view.body,
-            wire: None,
+            layout: Layout::Parts,
         };
         // The bytes leave pool and log before these are written to.
         let mut packed = Vec::new();

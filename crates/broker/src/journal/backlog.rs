@@ -8,7 +8,7 @@ use lepus_store::{AppendError, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, P
 
 use super::{Log, READERS_MAX, Reader};
 use crate::entry::{Entry, Place as EntryPlace, Ticket};
-use crate::message::MessageView;
+use crate::message::{Layout, MessageView};
 use crate::queue::{Found, QueueLog};
 
 /// Entries in windows of all queues of a shard above which windows are kept short.
@@ -240,7 +240,7 @@ impl Log {
                 routing_key: message.routing_key,
                 properties: message.properties,
                 body: message.body,
-                wire: None,
+                layout: Layout::Parts,
             }),
             Lookup::Pending => {
                 self.readers.insert((at, reader));
@@ -258,7 +258,7 @@ impl Log {
             routing_key: message.routing_key,
             properties: message.properties,
             body: message.body,
-            wire: None,
+            layout: Layout::Parts,
         })
     }
 

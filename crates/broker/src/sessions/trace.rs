@@ -7,7 +7,7 @@ use crate::channel::At;
 use crate::directory::Message;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::mail::{ChannelRef, Terms};
-use crate::message::{Incoming, MessageView};
+use crate::message::{Incoming, Layout, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::publish::{Checked, resolve, view_of};
 use crate::routing_keys::RoutingKeys;
@@ -94,7 +94,7 @@ impl SessionSide<'_> {
             routing_key: copy.routing_key.as_bytes(),
             properties: &copy.properties,
             body: copy.body,
-            wire: None,
+            layout: Layout::Parts,
         };
         let mut incoming = Incoming::new(view);
         let terms = Terms { persistent: false, priority: 0, expiration: None, from, number: None };

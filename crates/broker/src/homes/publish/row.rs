@@ -15,7 +15,7 @@ use crate::channel::routes::Route;
 use crate::delivery::{QueuePort, RowSink};
 use crate::homes::HomeSide;
 use crate::mail::Receipt;
-use crate::message::{Incoming, MessageView};
+use crate::message::{Incoming, Layout, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::plain_priority;
 use crate::queue::Enqueued;
@@ -70,7 +70,7 @@ impl HomeSide<'_> {
                 routing_key: routing_key.as_bytes(),
                 properties: next.properties,
                 body: next.body,
-                wire: Some(wire),
+                layout: Layout::Wire(wire),
             };
             let mut incoming = Incoming::new(view);
             incoming.persistent = persistent;

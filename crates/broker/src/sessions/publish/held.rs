@@ -67,6 +67,7 @@ impl SessionSide<'_> {
             immediate: false,
             properties: &held.properties,
             body: &held.body,
+            packed: None,
         };
         self.route_and_publish(now, at, &publish, Checked::held(held, has_room), out)
     }

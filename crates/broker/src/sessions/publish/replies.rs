@@ -234,6 +234,7 @@ impl SessionSide<'_> {
             immediate: false,
             properties: view.properties,
             body: view.body,
+            packed: None,
         };
         self.unroutable(at, &publish, view.properties, out);
     }
