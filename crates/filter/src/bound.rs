@@ -5,6 +5,7 @@ use crate::number::Number;
 use crate::paths::Slot;
 use crate::steps;
 use crate::value::{Sources, Value};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -20,7 +21,7 @@ pub(crate) struct Bound {
 pub(crate) const SIDES_MAX: usize = 8;
 
 /// Which ends a branch has, whatever their constants are: branches of one shape stand in the same columns.
-pub(crate) type Shape = Vec<Side>;
+pub(crate) type Shape = Arc<[Side]>;
 
 /// An end without its constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,298 +1,363 @@
 //! Branches that are looked at together: those that are filed under one value, or under nothing.
 //!
-//! New ones are in the *tail*, where they are compared one by one. When many of one shape have come together there, they
-//! become a segment, and segments of like size become one. So there are few segments, and each branch is moved a
-//! logarithmic number of times.
+//! They are kept by their shapes. New ones are among the few that are compared one by one. When many have come together
+//! there, they become a segment, and segments of like size become one. So there are few segments, and each branch is moved
+//! a logarithmic number of times. All of that is done a little at a time: whoever adds a branch is told where there is
+//! something to do, and does it when there is time.
 
-use crate::bound::{Bound, Shape};
-use crate::flat::Flat;
+use crate::bound::{Bound, Shape, Side};
 use crate::merge::Merge;
-use crate::paths::Slot;
 use crate::segment::{BranchId, Segment};
+use crate::small::Small;
 use crate::steps::Steps;
 use crate::value::{Sources, Value};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
-/// Branches of one shape in the tail that are made a segment.
+/// Branches of one shape from which they are made a segment.
+const SMALL_MAX: usize = 48;
+/// Branches that a segment is made of at least.
 const SEGMENT_MIN: usize = 16;
-/// Branches in the tail from which shapes are looked for.
-const TAIL_MIN: usize = 48;
-/// Shapes that stand by themselves in the tail.
-const FLATS_MAX: usize = 8;
-/// Segments up to this size together are merged at once: it takes some ten microseconds.
-const AT_ONCE_MAX: usize = 512;
+/// Constants of the branches that are made a segment in one go, and branches at most.
+const CONSTANTS_AT_ONCE: usize = 512;
+const BRANCHES_AT_ONCE: usize = 256;
+/// What it takes to put a constant or a branch into a segment, in the steps of a merge.
+const CONSTANT_STEPS: usize = 8;
+const BRANCH_STEPS: usize = 4;
+/// What it takes to begin and to end a merge, and to take a shape away.
+const MERGE_STEPS: usize = 100;
+const SHAPE_STEPS: usize = 40;
+/// Branches from which the dead are looked for.
+const SWEEP_MIN: usize = 48;
+/// Shapes that are taken away in one go.
+const SHAPES_AT_ONCE: usize = 8;
 /// How much larger a segment may be to be merged with the next one.
 const RATIO: usize = 3;
 
-/// Branches in a tail and in segments.
+/// Branches by their shapes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
-    /// Of the tail, branches that compare numbers.
-    flats: Vec<Flat>,
-    flat_bytes: usize,
-    /// The others.
-    tail: Vec<Entry>,
-    /// Of the tail's entries, one after the other.
-    bounds: Vec<Bound>,
-    /// Branches in the tail.
-    tail_len: usize,
-    /// Entries of the tail at which shapes are looked for again.
-    seal_at: usize,
     shapes: Vec<Shaped>,
-    /// Bytes of the tail's texts, and of all segments.
-    text_bytes: usize,
-    segment_bytes: usize,
+    /// Places of shapes, in the order of these.
+    order: Vec<u32>,
     /// Branches that are here, and those of them that were not removed.
     count: usize,
     alive: usize,
-    /// Whether dead branches are to go; then segments born up to a certain one are written anew.
-    is_swept: bool,
-    sweep_until: u64,
+    sweep: Option<Sweep>,
+    /// Bytes of what shapes have beside their place.
+    bytes: usize,
 }
 
-/// A branch of the tail.
+/// Dead branches are on their way out.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    branch: BranchId,
-    /// Where its bounds end.
-    end: u32,
+struct Sweep {
+    /// Segments born up to this one are written anew.
+    until: u64,
+    /// Places below this one are to be looked at.
+    left: usize,
 }
 
-/// The segments of a shape.
+/// The branches of a shape.
 #[derive(Clone, Debug)]
 struct Shaped {
     shape: Shape,
+    small: Small,
+    /// From the shortest to the longest.
     segments: Vec<Arc<Segment>>,
+    segment_bytes: usize,
+    /// Whether somebody was told to look at it.
+    is_due: bool,
 }
 
-impl Group {
-    /// Whether all branches that are here are dead and few enough to be looked at in one go.
-    pub(crate) fn is_over(&self) -> bool {
-        self.alive == 0 && self.shapes.is_empty() && self.tail_len <= TAIL_MIN
+/// Where in a group there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The shape at this place.
+    Shape(u32),
+    /// Dead branches are to go.
+    Dead,
+}
+
+/// What came of looking at a place.
+pub(crate) enum Looked {
+    /// There is nothing to do any more.
+    Done,
+    /// There is more to do.
+    Again,
+    /// This is to be done, then there may be more.
+    Merge(Box<Merge>),
+}
+
+impl Shaped {
+    fn is_empty(&self) -> bool {
+        self.small.len() == 0 && self.segments.is_empty()
     }
 
-    /// Branches of the tail.
-    pub(crate) fn tail(&self) -> impl Iterator<Item = BranchId> {
-        let of_flats = self.flats.iter().flat_map(Flat::branches).copied();
-        self.tail.iter().map(|entry| entry.branch).chain(of_flats)
+    /// Bytes of what it has beside its place.
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.shape)
+            + self.small.bytes()
+            + self.segments.capacity() * size_of::<Arc<Segment>>()
+            + self.segment_bytes
     }
 
-    /// Adds a branch, its bounds sorted by their sides. Returns whether there is something to merge; `dropped` gets
-    /// branches that are not here any more.
-    pub(crate) fn add(
-        &mut self,
-        branch: BranchId,
-        bounds: Vec<Bound>,
-        born: &mut u64,
-        is_alive: impl Fn(BranchId) -> bool,
-        dropped: &mut Vec<BranchId>,
-    ) -> bool {
-        self.push_tail(branch, bounds);
-        self.count += 1;
-        self.alive += 1;
-        if self.tail_len < self.seal_at.max(TAIL_MIN) {
-            return false;
-        }
-        self.seal(born, is_alive, dropped)
+    fn push_segment(&mut self, segment: Segment) {
+        self.segment_bytes += segment.bytes();
+        let at = self.segments.partition_point(|known| known.len() < segment.len());
+        self.segments.insert(at, Arc::new(segment));
     }
 
-    fn push_tail(&mut self, branch: BranchId, bounds: Vec<Bound>) {
-        self.tail_len += 1;
-        if self.push_flat(branch, &bounds) {
-            return;
-        }
-        self.text_bytes += bounds.iter().map(Bound::text_bytes).sum::<usize>();
-        self.bounds.extend(bounds);
-        self.tail.push(Entry { branch, end: self.bounds.len() as u32 });
-    }
-
-    /// Adds a branch to those of its ends, if all of them compare numbers.
-    fn push_flat(&mut self, branch: BranchId, bounds: &[Bound]) -> bool {
-        for flat in &mut self.flats {
-            let before = flat.bytes();
-            if flat.push(branch, bounds) {
-                self.flat_bytes += flat.bytes() - before;
-                return true;
-            }
-        }
-        if self.flats.len() == FLATS_MAX {
-            return false;
-        }
-        let Some(mut flat) = Flat::new(bounds) else { return false };
-        let is_pushed = flat.push(branch, bounds);
-        self.flat_bytes += flat.bytes();
-        self.flats.push(flat);
-        is_pushed
-    }
-
-    /// Notes that a branch here died. Returns whether there is something to do.
-    pub(crate) fn bury(&mut self, born: u64) -> bool {
-        self.alive = self.alive.saturating_sub(1);
-        let is_due = self.count >= TAIL_MIN && self.alive * 2 <= self.count;
-        if is_due && !self.is_swept {
-            self.is_swept = true;
-            self.sweep_until = born;
-        }
-        is_due
-    }
-
-    /// Makes segments of what has come together in the tail.
+    /// Makes a segment of branches that are compared one by one, as many as may be in one go. Returns what that took.
     fn seal(
         &mut self,
         born: &mut u64,
         is_alive: impl Fn(BranchId) -> bool,
         dropped: &mut Vec<BranchId>,
-    ) -> bool {
-        let mut entries: Vec<(BranchId, Vec<Bound>)> = Vec::with_capacity(self.tail_len);
-        self.tail_len = 0;
-        self.flat_bytes = 0;
-        let flats = core::mem::take(&mut self.flats);
-        let of_flats = flats.iter().flat_map(Flat::entries);
-        let mut bounds = core::mem::take(&mut self.bounds).into_iter();
-        self.text_bytes = 0;
-        let mut begin = 0;
-        let of_tail = core::mem::take(&mut self.tail).into_iter().map(|entry| {
-            let own = bounds.by_ref().take((entry.end - begin) as usize).collect();
-            begin = entry.end;
-            (entry.branch, own)
+    ) -> usize {
+        let count = (CONSTANTS_AT_ONCE / self.shape.len().max(1)).min(BRANCHES_AT_ONCE);
+        let mut taken = self.small.take(&self.shape, count);
+        let looked_at = taken.len();
+        taken.retain(|(branch, _)| {
+            let stays = is_alive(*branch);
+            if !stays {
+                dropped.push(*branch);
+            }
+            stays
         });
-        for (branch, own) in of_flats.chain(of_tail) {
-            if is_alive(branch) {
-                entries.push((branch, own));
-            } else {
-                dropped.push(branch);
-                self.count -= 1;
+        if taken.len() < SEGMENT_MIN {
+            for (branch, bounds) in taken {
+                self.small.push(branch, bounds);
             }
-        }
-        let sides = |bounds: &[Bound]| -> Shape { bounds.iter().map(Bound::side).collect() };
-        let shaped = entries.into_iter().map(|entry| (sides(&entry.1), entry));
-        let mut shaped: Vec<_> = shaped.collect();
-        // Stable: entries of a shape stay in their order.
-        shaped.sort_by(|one, other| one.0.cmp(&other.0));
-        let mut shaped = shaped.into_iter().peekable();
-        let mut grown = Vec::new();
-        while let Some((shape, first)) = shaped.next() {
-            let mut same = alloc::vec![first];
-            while let Some((_, next)) = shaped.next_if(|(other, _)| *other == shape) {
-                same.push(next);
-            }
-            if same.len() < SEGMENT_MIN {
-                for (branch, bounds) in same {
-                    self.push_tail(branch, bounds);
-                }
-                continue;
-            }
+        } else {
             *born += 1;
-            let segment = Arc::new(Segment::new(*born, &shape, &same));
-            grown.push(self.shaped(shape, segment));
+            self.push_segment(Segment::new(*born, &self.shape, &taken));
         }
-        self.seal_at = 2 * self.tail_len;
-        let mut is_more = false;
-        for shaped in grown {
-            is_more |= self.merge_small(shaped, born, &is_alive, dropped);
-        }
-        is_more
-    }
-
-    /// Files a segment under its shape.
-    fn shaped(&mut self, shape: Shape, segment: Arc<Segment>) -> usize {
-        self.segment_bytes += segment.bytes();
-        match self.shapes.iter().position(|shaped| shaped.shape == shape) {
-            Some(at) => {
-                self.shapes[at].segments.push(segment);
-                at
-            }
-            None => {
-                self.shapes.push(Shaped { shape, segments: Vec::from([segment]) });
-                self.shapes.len() - 1
-            }
-        }
-    }
-
-    /// Merges the small segments of a shape at once. Returns whether larger ones are to be merged.
-    fn merge_small(
-        &mut self,
-        at: usize,
-        born: &mut u64,
-        is_alive: impl Fn(BranchId) -> bool,
-        dropped: &mut Vec<BranchId>,
-    ) -> bool {
-        let shaped = &self.shapes[at];
-        let mut small: Vec<Arc<Segment>> = shaped.segments.clone();
-        small.sort_by_key(|segment| segment.len());
-        let mut sum = 0;
-        small.retain(|segment| {
-            sum += segment.len();
-            sum <= AT_ONCE_MAX
-        });
-        if small.len() > 1 {
-            let mut merge = Merge::new(shaped.shape.clone(), small);
-            merge.work(usize::MAX, is_alive);
-            *born += 1;
-            self.install(&mut merge, *born, dropped);
-        }
-        self.is_swept || self.pair().is_some()
-    }
-
-    /// Puts the result of a merge in the place of its segments. Nothing, if it is not done or they are gone.
-    pub(crate) fn install(&mut self, merge: &mut Merge, born: u64, dropped: &mut Vec<BranchId>) {
-        let Some((segment, dead)) = merge.output(born) else { return };
-        let is_input =
-            |known: &Arc<Segment>| merge.inputs().iter().any(|input| Arc::ptr_eq(input, known));
-        let at = self.shapes.iter().position(|shaped| shaped.segments.iter().any(is_input));
-        let Some(at) = at else { return };
-        let shaped = &mut self.shapes[at];
-        let gone = shaped.segments.iter().filter(|known| is_input(known));
-        self.segment_bytes -= gone.map(|segment| segment.bytes()).sum::<usize>();
-        shaped.segments.retain(|known| !is_input(known));
-        self.count -= dead.len();
-        dropped.extend(dead);
-        if segment.len() > 0 {
-            self.segment_bytes += segment.bytes();
-            shaped.segments.push(Arc::new(segment));
-        } else if shaped.segments.is_empty() {
-            self.shapes.swap_remove(at);
-        }
-    }
-
-    /// Takes the dead out of the tail if they are to go.
-    pub(crate) fn sweep_tail(
-        &mut self,
-        born: &mut u64,
-        is_alive: impl Fn(BranchId) -> bool,
-        dropped: &mut Vec<BranchId>,
-    ) {
-        if self.is_swept && self.tail().any(|branch| !is_alive(branch)) {
-            self.seal(born, is_alive, dropped);
-        }
-    }
-
-    /// The next merge that is worth it.
-    pub(crate) fn due(&mut self) -> Option<Merge> {
-        if self.is_swept {
-            for Shaped { shape, segments } in &self.shapes {
-                if let Some(old) = segments.iter().find(|segment| segment.born <= self.sweep_until)
-                {
-                    return Some(Merge::new(shape.clone(), Vec::from([old.clone()])));
-                }
-            }
-            self.is_swept = false;
-        }
-        self.pair().map(|(shape, pair)| Merge::new(shape.clone(), pair.into()))
+        looked_at * (BRANCH_STEPS + CONSTANT_STEPS * self.shape.len())
     }
 
     /// Two segments of like size.
-    fn pair(&self) -> Option<(&Shape, [Arc<Segment>; 2])> {
-        self.shapes.iter().find_map(|Shaped { shape, segments }| {
-            let mut sizes: Vec<&Arc<Segment>> = segments.iter().collect();
-            sizes.sort_by_key(|segment| segment.len());
-            let pair = sizes.windows(2).find(|pair| pair[1].len() <= RATIO * pair[0].len())?;
-            Some((shape, [pair[0].clone(), pair[1].clone()]))
+    fn pair(&self) -> Option<[&Arc<Segment>; 2]> {
+        let pair = self.segments.windows(2).find(|pair| pair[1].len() <= RATIO * pair[0].len())?;
+        Some([&pair[0], &pair[1]])
+    }
+}
+
+impl Group {
+    /// Whether all branches that are here are dead and few enough, as their shapes, to be looked at in one go.
+    pub(crate) fn is_over(&self) -> bool {
+        self.alive == 0 && self.count <= SWEEP_MIN && self.shapes.len() <= SHAPES_AT_ONCE
+    }
+
+    /// All branches that are here.
+    pub(crate) fn branches(&self) -> impl Iterator<Item = BranchId> {
+        self.shapes.iter().flat_map(|shaped| {
+            let of_segments = shaped.segments.iter().flat_map(|segment| &segment.branches);
+            shaped.small.branches().chain(of_segments.copied())
+        })
+    }
+
+    /// Adds a branch, its bounds sorted by their sides. Returns where there is something to do that nobody was told of.
+    pub(crate) fn add(&mut self, branch: BranchId, bounds: Vec<Bound>) -> Option<Place> {
+        self.count += 1;
+        self.alive += 1;
+        let place = match self.find(bounds.iter().map(Bound::side)) {
+            Ok(at) => self.order[at],
+            Err(at) => self.insert(at, bounds.iter().map(Bound::side).collect()),
+        };
+        self.change(place as usize, |shaped| {
+            shaped.small.push(branch, bounds);
+            let is_due = shaped.small.len() >= SMALL_MAX && !shaped.is_due;
+            shaped.is_due |= is_due;
+            is_due.then_some(Place::Shape(place))
+        })
+    }
+
+    /// Where in the order a shape is, or would be.
+    fn find(&self, sides: impl Iterator<Item = Side> + Clone) -> Result<usize, usize> {
+        self.order.binary_search_by(|place| -> Ordering {
+            self.shapes[*place as usize].shape.iter().copied().cmp(sides.clone())
+        })
+    }
+
+    fn insert(&mut self, at: usize, shape: Shape) -> u32 {
+        let place = self.shapes.len() as u32;
+        let shaped = Shaped {
+            shape,
+            small: Small::default(),
+            segments: Vec::new(),
+            segment_bytes: 0,
+            is_due: false,
+        };
+        self.bytes += shaped.bytes();
+        if self.shapes.is_empty() {
+            // Mostly there is one shape.
+            self.shapes.reserve_exact(1);
+            self.order.reserve_exact(1);
+        }
+        self.shapes.push(shaped);
+        self.order.insert(at, place);
+        place
+    }
+
+    fn change<R>(&mut self, place: usize, change: impl FnOnce(&mut Shaped) -> R) -> R {
+        let shaped = &mut self.shapes[place];
+        let before = shaped.bytes();
+        let result = change(shaped);
+        self.bytes = self.bytes + shaped.bytes() - before;
+        result
+    }
+
+    /// Takes a shape away if nothing is left of it. Another one may have its place then, which is returned where
+    /// somebody was told to look at that one.
+    fn remove_if_empty(&mut self, place: usize) -> Option<Place> {
+        if !self.shapes[place].is_empty() {
+            return None;
+        }
+        if let Ok(at) = self.find(self.shapes[place].shape.iter().copied()) {
+            self.order.remove(at);
+        }
+        let last = self.shapes.len() - 1;
+        if place < last
+            && let Ok(at) = self.find(self.shapes[last].shape.iter().copied())
+        {
+            self.order[at] = place as u32;
+        }
+        self.bytes -= self.shapes.swap_remove(place).bytes();
+        if self.shapes.is_empty() {
+            (self.shapes, self.order) = (Vec::new(), Vec::new());
+        }
+        let moved = self.shapes.get(place)?;
+        moved.is_due.then_some(Place::Shape(place as u32))
+    }
+
+    /// Notes that a branch here died. Returns where there is something to do that nobody was told of.
+    pub(crate) fn bury(&mut self, born: u64) -> Option<Place> {
+        self.alive = self.alive.saturating_sub(1);
+        if self.sweep.is_some() || !self.has_many_dead() {
+            return None;
+        }
+        self.sweep = Some(Sweep { until: born, left: self.shapes.len() });
+        Some(Place::Dead)
+    }
+
+    fn has_many_dead(&self) -> bool {
+        match self.alive {
+            0 => self.count > 0 && !self.is_over(),
+            alive => self.count >= SWEEP_MIN && alive * 2 <= self.count,
+        }
+    }
+
+    /// Looks at a place, which takes some of `steps`. `more` gets another place that is to be looked at, and `dropped`
+    /// branches that are not here any more.
+    pub(crate) fn look(
+        &mut self,
+        place: Place,
+        born: &mut u64,
+        is_alive: impl Fn(BranchId) -> bool,
+        dropped: &mut Vec<BranchId>,
+        more: &mut Option<Place>,
+    ) -> (Looked, usize) {
+        let before = dropped.len();
+        let result = match place {
+            Place::Shape(place) => {
+                self.look_at_shape(place as usize, born, is_alive, dropped, more)
+            }
+            Place::Dead => self.look_at_dead(born, is_alive, dropped, more),
+        };
+        self.count -= dropped.len() - before;
+        result
+    }
+
+    fn look_at_shape(
+        &mut self,
+        place: usize,
+        born: &mut u64,
+        is_alive: impl Fn(BranchId) -> bool,
+        dropped: &mut Vec<BranchId>,
+        more: &mut Option<Place>,
+    ) -> (Looked, usize) {
+        let Some(shaped) = self.shapes.get_mut(place).filter(|shaped| shaped.is_due) else {
+            return (Looked::Done, 1);
+        };
+        if shaped.small.len() >= SMALL_MAX {
+            let steps = self.change(place, |shaped| shaped.seal(born, is_alive, dropped));
+            return (Looked::Again, 1 + steps);
+        }
+        let steps = 1 + shaped.segments.len() / 8;
+        if let Some(pair) = shaped.pair() {
+            let merge = Merge::new(shaped.shape.clone(), pair.map(Arc::clone).into());
+            return (Looked::Merge(Box::new(merge)), steps + MERGE_STEPS);
+        }
+        shaped.is_due = false;
+        *more = self.remove_if_empty(place);
+        (Looked::Done, steps + SHAPE_STEPS)
+    }
+
+    fn look_at_dead(
+        &mut self,
+        born: &mut u64,
+        is_alive: impl Fn(BranchId) -> bool,
+        dropped: &mut Vec<BranchId>,
+        more: &mut Option<Place>,
+    ) -> (Looked, usize) {
+        let Some(Sweep { until, left }) = self.sweep else { return (Looked::Done, 1) };
+        // From the last one on: what comes to the place of one that goes was looked at.
+        let Some(place) = left.min(self.shapes.len()).checked_sub(1) else {
+            self.sweep = None;
+            // Others may have died meanwhile.
+            if self.has_many_dead() {
+                self.sweep = Some(Sweep { until: *born, left: self.shapes.len() });
+                return (Looked::Again, 1);
+            }
+            return (Looked::Done, 1);
+        };
+        if self.shapes[place].small.len() >= SMALL_MAX {
+            let steps = self.change(place, |shaped| shaped.seal(born, is_alive, dropped));
+            return (Looked::Again, 1 + steps);
+        }
+        let looked_at = self.shapes[place].small.len();
+        self.change(place, |shaped| shaped.small.sweep(shaped.shape.len(), is_alive, dropped));
+        let shaped = &self.shapes[place];
+        let steps = 1 + looked_at + shaped.segments.len() / 8;
+        if let Some(old) = shaped.segments.iter().find(|segment| segment.born <= until) {
+            let merge = Merge::new(shaped.shape.clone(), Vec::from([old.clone()]));
+            return (Looked::Merge(Box::new(merge)), steps + MERGE_STEPS);
+        }
+        self.sweep = Some(Sweep { until, left: place });
+        *more = self.remove_if_empty(place);
+        (Looked::Again, steps + SHAPE_STEPS)
+    }
+
+    /// Puts the result of a merge in the place of its segments. Returns where there is something to do that nobody was
+    /// told of. Nothing, if it is not done or they are gone.
+    pub(crate) fn install(
+        &mut self,
+        merge: &mut Merge,
+        born: u64,
+        dropped: &mut Vec<BranchId>,
+    ) -> Option<Place> {
+        let (segment, dead) = merge.output(born)?;
+        let place = self.order[self.find(merge.shape().iter().copied()).ok()?];
+        let is_input =
+            |known: &Arc<Segment>| merge.inputs().iter().any(|input| Arc::ptr_eq(input, known));
+        self.count -= dead.len();
+        dropped.extend(dead);
+        self.change(place as usize, |shaped| {
+            let gone = shaped.segments.iter().filter(|known| is_input(known));
+            shaped.segment_bytes -= gone.map(|segment| segment.bytes()).sum::<usize>();
+            shaped.segments.retain(|known| !is_input(known));
+            if segment.len() > 0 {
+                shaped.push_segment(segment);
+            }
+            let was_due = core::mem::replace(&mut shaped.is_due, true);
+            (!was_due).then_some(Place::Shape(place))
         })
     }
 
     /// Calls `hit` with the branches whose bounds all hold, dead ones among them, unless `steps` runs out.
+    #[inline]
     pub(crate) fn search(
         &self,
         slots: &[Value],
@@ -300,58 +365,22 @@ impl Group {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
-        for flat in &self.flats {
-            flat.search(slots, sources, steps, hit);
-        }
-        if !self.tail.is_empty() {
-            self.search_tail(slots, sources, steps, hit);
+        if !steps.spend(self.shapes.len() as u64) {
+            return;
         }
         for shaped in &self.shapes {
+            shaped.small.search(&shaped.shape, slots, sources, steps, hit);
             for segment in &shaped.segments {
                 segment.search(slots, sources, steps, hit);
             }
         }
     }
 
-    fn search_tail(
-        &self,
-        slots: &[Value],
-        sources: Sources<'_>,
-        steps: &mut Steps,
-        hit: &mut impl FnMut(BranchId),
-    ) {
-        let mut begin = 0;
-        if !steps.spend(self.tail.len() as u64) {
-            return;
-        }
-        for entry in &self.tail {
-            let end = entry.end as usize;
-            let holds = self.bounds[begin..end].iter().all(|bound| {
-                let value = value_of(slots, bound.slot);
-                let more = bound.steps(value);
-                (more == 0 || steps.spend(more)) && bound.holds(value, sources)
-            });
-            if holds {
-                hit(entry.branch);
-            }
-            begin = end;
-        }
-    }
-
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Group>()
-            + self.flats.capacity() * size_of::<Flat>()
-            + self.flat_bytes
-            + self.tail.capacity() * size_of::<Entry>()
-            + self.bounds.capacity() * size_of::<Bound>()
             + self.shapes.capacity() * size_of::<Shaped>()
-            + self.text_bytes
-            + self.segment_bytes
+            + self.order.capacity() * size_of::<u32>()
+            + self.bytes
     }
-}
-
-#[inline]
-fn value_of(slots: &[Value], slot: Slot) -> Value {
-    slots.get(slot as usize).copied().unwrap_or(Value::Missing)
 }

@@ -70,13 +70,18 @@ impl Merge {
         }
     }
 
+    /// The shape of its segments.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
     /// The segments that are merged.
     pub(crate) fn inputs(&self) -> &[Arc<Segment>] {
         &self.inputs
     }
 
-    /// Goes on for at most so many steps, one for an entry or constant; returns how many are left. It is done when
-    /// [`Merge::output`] has something.
+    /// Goes on for at most so many steps, one for each end of an entry and for a constant; returns how many are left. It is
+    /// done when [`Merge::output`] has something.
     pub(crate) fn work(&mut self, mut steps: usize, is_alive: impl Fn(BranchId) -> bool) -> usize {
         while steps > 0 && self.stage != Stage::Done {
             match self.stage {
@@ -104,12 +109,17 @@ impl Merge {
         Some((segment, core::mem::take(&mut self.dropped)))
     }
 
+    /// What an entry takes.
+    fn width(&self) -> usize {
+        self.shape.len().max(1)
+    }
+
     fn select(&mut self, steps: &mut usize, is_alive: &impl Fn(BranchId) -> bool) {
         let Some(input) = self.inputs.get(self.input) else {
             return self.begin_dictionary(0);
         };
-        let end = input.len().min(self.at + *steps);
-        *steps -= end - self.at;
+        let end = input.len().min(self.at + (*steps).div_ceil(self.width()));
+        *steps = steps.saturating_sub((end - self.at) * self.width());
         for entry in self.at..end {
             let branch = input.branches[entry];
             if !is_alive(branch) {
@@ -194,9 +204,10 @@ impl Merge {
     }
 
     fn write(&mut self, steps: &mut usize) {
+        let width = self.width();
         let Some(output) = &mut self.output else { return };
-        let end = self.kept.len().min(self.at + *steps);
-        *steps -= end - self.at;
+        let end = self.kept.len().min(self.at + (*steps).div_ceil(width));
+        *steps = steps.saturating_sub((end - self.at) * width);
         for (input, entry) in &self.kept[self.at..end] {
             let (segment, entry) = (&self.inputs[usize::from(*input)], *entry as usize);
             output.branches.push(segment.branches[entry]);
@@ -246,8 +257,7 @@ mod tests {
     fn any_steps_give_the_same_segment() {
         let mut rng = Rng::new(1);
         for round in 0..200 {
-            let shape: Shape =
-                [bound(Limit::UpTo, 0).side(), bound(Limit::From, 0).side()].to_vec();
+            let shape: Shape = [bound(Limit::UpTo, 0).side(), bound(Limit::From, 0).side()].into();
             let lower = [Limit::Above, Limit::From];
             let upper = [Limit::Below, Limit::UpTo];
             let mut next = 0;

@@ -19,8 +19,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use computed::Computed;
 use core::hash::BuildHasher;
-use hashbrown::HashTable;
-use lepus_base::HashState;
+use lepus_base::{HashState, LinearTable};
 use lists::Lists;
 use values::Values;
 
@@ -121,7 +120,7 @@ struct Node {
 pub(crate) struct Program {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
-    ids: HashTable<NodeId>,
+    ids: LinearTable<NodeId>,
     lists: Lists,
     texts: Vec<Box<[u8]>>,
     free_texts: Vec<u32>,
@@ -142,7 +141,7 @@ impl Program {
         Program {
             nodes: Vec::new(),
             free: Vec::new(),
-            ids: HashTable::new(),
+            ids: LinearTable::new(),
             lists: Lists::new(state),
             texts: Vec::from([DELIVERY_MODES.into()]),
             free_texts: Vec::new(),
@@ -265,9 +264,7 @@ impl Program {
             return;
         }
         let Some(node) = place.take() else { return };
-        if let Ok(entry) = self.ids.find_entry(node.hash, |known| *known == id) {
-            entry.remove();
-        }
+        self.ids.remove(node.hash, |known| *known == id);
         self.free.push(id);
         self.bytes -= self.bytes_of(&node.op);
         if let Op::Text(text) = node.op {

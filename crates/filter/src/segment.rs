@@ -1,7 +1,7 @@
 //! Many branches of one shape that do not change: their constants sorted, their ends as ranks in columns.
 
 use crate::atom::Limit;
-use crate::bound::{Bound, Constants, SIDES_MAX, Shape, Side, order};
+use crate::bound::{Bound, Constants, SIDES_MAX, Side, order};
 use crate::columns::{Compared, Ranks, scan};
 use crate::steps::Steps;
 use crate::value::{Sources, Value};
@@ -84,7 +84,7 @@ impl Segment {
     /// A segment without entries, with room for so many.
     pub(crate) fn empty(
         born: u64,
-        shape: &Shape,
+        shape: &[Side],
         dictionaries: Vec<Constants>,
         count: usize,
     ) -> Segment {
@@ -111,7 +111,7 @@ impl Segment {
     }
 
     /// A segment of entries whose bounds are in the order of the shape.
-    pub(crate) fn new(born: u64, shape: &Shape, entries: &[(BranchId, Vec<Bound>)]) -> Segment {
+    pub(crate) fn new(born: u64, shape: &[Side], entries: &[(BranchId, Vec<Bound>)]) -> Segment {
         let keys = fields(shape);
         let mut dictionaries = Vec::with_capacity(keys.len());
         for key in &keys {
@@ -207,7 +207,7 @@ impl Segment {
 }
 
 /// The fields of a shape, each with its type.
-fn fields(shape: &Shape) -> Vec<(Slot, bool)> {
+fn fields(shape: &[Side]) -> Vec<(Slot, bool)> {
     let mut fields: Vec<(Slot, bool)> =
         shape.iter().map(|side| (side.slot, side.is_text)).collect();
     fields.dedup();

@@ -3,12 +3,14 @@
 mod filing;
 mod matching;
 mod plan;
+#[cfg(test)]
+mod tests;
 
 pub use matching::{Match, Report, Scratch};
 
 use crate::atom::{Key, branches};
 use crate::filter::Filter;
-use crate::group::Group;
+use crate::group::{Group, Looked, Place};
 use crate::limits::PLACES_MAX;
 use crate::merge::Merge;
 use crate::paths::Slot;
@@ -20,8 +22,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
 use filing::Filing;
-use hashbrown::HashTable;
-use lepus_base::HashState;
+use lepus_base::{HashState, LinearTable};
 use plan::Plan;
 
 /// Bounds of a set.
@@ -76,6 +77,10 @@ pub struct Subscription {
     number: u64,
 }
 
+/// What a filter that comes or goes tidies up for each of its places, in steps: about what the place will take.
+const ADD_STEPS: usize = 64;
+const REMOVE_STEPS: usize = 16;
+
 /// No filter, no part of the program.
 const NONE: u32 = u32::MAX;
 
@@ -92,20 +97,32 @@ pub struct FilterSet {
     /// By the filter's place in the set.
     filters: Vec<Option<Entry>>,
     free_filters: Vec<u32>,
-    by_text: HashTable<u32>,
+    by_text: LinearTable<u32>,
     branches: Vec<Branch>,
     free_branches: Vec<BranchId>,
     filing: Filing,
-    /// Groups that may have something to merge, and the merge that is under way.
-    due: VecDeque<(u32, u64)>,
-    merge: Option<(u32, u64, Merge)>,
+    /// Where there is something to tidy up, and the merge that is under way.
+    due: VecDeque<Due>,
+    merge: Option<(Due, Box<Merge>)>,
     /// Counts segments and uses.
     born: u64,
     next_number: u64,
     unindexed: usize,
     dropped: Vec<BranchId>,
+    /// The most that tidying up took in one go.
+    #[cfg(test)]
+    longest: usize,
     /// Bytes of what filters have beside their place among them.
     entry_bytes: usize,
+}
+
+/// A place of a group where there is something to do.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    group: u32,
+    /// Tells the group apart from others that had its place.
+    born: u64,
+    place: Place,
 }
 
 /// A distinct filter.
@@ -150,7 +167,7 @@ impl FilterSet {
             program: Program::new(state),
             filters: Vec::new(),
             free_filters: Vec::new(),
-            by_text: HashTable::new(),
+            by_text: LinearTable::new(),
             branches: Vec::new(),
             free_branches: Vec::new(),
             filing: Filing::new(state),
@@ -160,6 +177,8 @@ impl FilterSet {
             next_number: 0,
             unindexed: 0,
             dropped: Vec::new(),
+            #[cfg(test)]
+            longest: 0,
             entry_bytes: 0,
         }
     }
@@ -205,6 +224,7 @@ impl FilterSet {
             (self.filters.len() - 1) as u32
         });
         let entry = self.file(filter, id, hash, found);
+        let places = entry.branches.len();
         self.unindexed += usize::from(entry.is_unindexed);
         self.entry_bytes += entry.bytes();
         self.filters[id as usize] = Some(entry);
@@ -220,6 +240,7 @@ impl FilterSet {
                 allowed: self.limits.unindexed_max,
             });
         }
+        self.pay(ADD_STEPS * places);
         Ok(subscription)
     }
 
@@ -289,15 +310,14 @@ impl FilterSet {
             return true;
         }
         let Some(entry) = self.filters[id as usize].take() else { return false };
-        if let Ok(found) = self.by_text.find_entry(entry.hash, |known| *known == id) {
-            found.remove();
-        }
+        self.by_text.remove(entry.hash, |known| *known == id);
         self.free_filters.push(id);
         self.unindexed -= usize::from(entry.is_unindexed);
-        for branch in entry.branches {
+        for &branch in entry.branches.iter() {
             self.bury(branch);
         }
         entry.slots.iter().for_each(|slot| self.program.release_slot(*slot));
+        self.pay(REMOVE_STEPS * entry.branches.len());
         true
     }
 
@@ -316,9 +336,7 @@ impl FilterSet {
         }
         let (at, due) = (self.born, &mut self.due);
         self.filing.change(group, |born, found| {
-            if found.bury(at) {
-                due.push_back((group, born));
-            }
+            due.extend(found.bury(at).map(|place| Due { group, born, place }));
         });
         self.forget_if_over(group);
     }
@@ -394,58 +412,91 @@ impl FilterSet {
     }
 
     fn enter(&mut self, branch: BranchId, group: u32, bounds: Vec<crate::bound::Bound>) {
-        let Self { branches, filing, due, born, dropped, .. } = self;
-        let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
-        filing.change(group, |group_born, found| {
-            if found.add(branch, bounds, born, is_alive, dropped) {
-                due.push_back((group, group_born));
-            }
+        let due = &mut self.due;
+        self.filing.change(group, |born, found| {
+            let place = found.add(branch, bounds);
+            due.extend(place.map(|place| Due { group, born, place }));
         });
-        self.free_branches.append(&mut self.dropped);
     }
 
-    /// Tidies up for about so many steps, of some ten nanoseconds each: merges what was added, drops what was removed.
-    /// Returns whether there is more to do. At most one group's tail more than that is looked at.
+    /// Whoever changes the set tidies up a little, so that what there is to do does not grow.
+    fn pay(&mut self, steps: usize) {
+        if self.has_work() {
+            self.work(steps);
+        }
+    }
+
+    /// Whether there is something to tidy up.
+    fn has_work(&self) -> bool {
+        self.merge.is_some() || !self.due.is_empty()
+    }
+
+    /// Tidies up for about so many steps, of some ten nanoseconds each: puts what was added into columns, merges these, drops
+    /// what was removed. Returns whether there is more to do. What is begun before they end may take some 5,200 steps more.
     pub fn work(&mut self, mut steps: usize) -> bool {
         while steps > 0 {
-            let branches = &self.branches;
-            let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
-            let Self { filing, due, born: next, dropped, .. } = self;
-            if let Some((group, born, mut merge)) = self.merge.take() {
-                let mut is_done = true;
-                filing.change(group, |group_born, found| {
-                    if group_born != born {
-                        return;
-                    }
-                    steps = merge.work(steps, is_alive);
-                    is_done = merge.is_done();
-                    if is_done {
-                        *next += 1;
-                        found.install(&mut merge, *next, dropped);
-                        due.push_back((group, born));
-                    }
-                });
-                if !is_done {
-                    self.merge = Some((group, born, merge));
-                    break;
-                }
-                self.free_branches.append(&mut self.dropped);
-                self.forget_if_over(group);
-                continue;
+            let taken = match self.merge.take() {
+                Some((due, merge)) => self.go_on(due, merge, steps),
+                None => match self.due.pop_front() {
+                    Some(due) => self.look(due),
+                    None => break,
+                },
+            };
+            #[cfg(test)]
+            {
+                self.longest = self.longest.max(taken);
             }
-            let Some((group, born)) = due.pop_front() else { break };
-            let merge = &mut self.merge;
-            filing.change(group, |group_born, found| {
-                if group_born == born {
-                    found.sweep_tail(next, is_alive, dropped);
-                    *merge = found.due().map(|merge| (group, born, merge));
-                }
-            });
             self.free_branches.append(&mut self.dropped);
-            self.forget_if_over(group);
-            steps -= 1;
+            steps = steps.saturating_sub(taken);
         }
-        self.merge.is_some() || !self.due.is_empty()
+        self.has_work()
+    }
+
+    /// Goes on with a merge for at most so many steps; returns how many it took.
+    fn go_on(&mut self, due: Due, mut merge: Box<Merge>, steps: usize) -> usize {
+        let Self { filing, born, dropped, branches, .. } = self;
+        let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
+        let result = filing.change(due.group, |group_born, group| {
+            if group_born != due.born {
+                return None;
+            }
+            let left = merge.work(steps, is_alive);
+            if !merge.is_done() {
+                return Some((left, false, None));
+            }
+            *born += 1;
+            Some((left, true, group.install(&mut merge, *born, dropped)))
+        });
+        // A group that is gone takes its merge along.
+        let Some(Some((left, is_done, more))) = result else { return 1 };
+        if is_done {
+            self.due.push_front(due);
+            self.due.extend(more.map(|place| Due { place, ..due }));
+            self.forget_if_over(due.group);
+        } else {
+            self.merge = Some((due, merge));
+        }
+        steps - left
+    }
+
+    /// Looks at a place; returns how many steps it took.
+    fn look(&mut self, due: Due) -> usize {
+        let Self { filing, born, dropped, branches, .. } = self;
+        let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
+        let mut more = None;
+        let result = filing.change(due.group, |group_born, group| {
+            (group_born == due.born)
+                .then(|| group.look(due.place, born, is_alive, dropped, &mut more))
+        });
+        let Some(Some((looked, taken))) = result else { return 1 };
+        match looked {
+            Looked::Done => {}
+            Looked::Again => self.due.push_front(due),
+            Looked::Merge(merge) => self.merge = Some((due, merge)),
+        }
+        self.due.extend(more.map(|place| Due { place, ..due }));
+        self.forget_if_over(due.group);
+        taken
     }
 
     /// Bytes that the set takes, by the capacity of its tables. What it has of regular expressions may be shared with
@@ -457,7 +508,7 @@ impl FilterSet {
             + self.free_filters.capacity() * size_of::<u32>()
             + self.by_text.allocation_size()
             + self.free_branches.capacity() * size_of::<BranchId>()
-            + self.due.capacity() * size_of::<(u32, u64)>()
+            + self.due.capacity() * size_of::<Due>()
             + self.entry_bytes
             + self.program.bytes()
             + self.bytes_hot()

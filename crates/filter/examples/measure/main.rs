@@ -2,10 +2,12 @@
 //!
 //! `measure` prints the table of rates; `measure instructions FILE [record]` counts by callgrind, for
 //! which valgrind must be there, and compares with the ceilings in the file, or records them.
-//! `measure steps`, `measure pairs N` and `measure accepted` are about what was made to be dear.
+//! `measure million` prints those of a million filters alone, `measure churn` how fast filters come and go and what matching
+//! keeps beside them. `measure steps`, `measure pairs N` and `measure accepted` are about what was made to be dear.
 //! Filters are `sym = 'S' AND b.price > P AND b.qty < Q` over 1,000 symbols; of anchored ones nine in ten have the
 //! symbol, of unanchored ones none. About one of them matches a message. Rates depend on what else the machine does.
 
+mod churn;
 mod hostile;
 
 use lepus_amqp::{Properties, PropertiesRef, Table};
@@ -13,8 +15,10 @@ use lepus_base::{HashState, Rng};
 use lepus_filter::{
     BodyFormat, Filter, FilterSet, Limits, Message, Meta, Scratch, SetLimits, Subscription,
 };
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Symbols that messages and filters have.
 const SYMBOLS: u64 = 1000;
@@ -58,8 +62,11 @@ const KINDS: [(&str, Kind); 8] = [
 struct Load {
     set: FilterSet,
     texts: Vec<String>,
-    subscriptions: Vec<Subscription>,
+    /// In the order in which they were made.
+    subscriptions: VecDeque<Subscription>,
     messages: Vec<(Vec<u8>, String)>,
+    /// How long it took to read and file them, all tidying done.
+    built: Duration,
 }
 
 fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
@@ -129,13 +136,14 @@ fn load(kind: Kind, count: usize, bytes: usize) -> Load {
     };
     let mut set = FilterSet::new(limits, HashState::new(1));
     let texts: Vec<String> = (0..count).map(|index| text(kind, index, count, &mut rng)).collect();
-    let mut subscriptions = Vec::with_capacity(count);
+    let mut subscriptions = VecDeque::with_capacity(count);
+    let begin = Instant::now();
     for (target, text) in texts.iter().enumerate() {
         let filter = Filter::parse(text, &Limits::default()).expect("a filter");
-        subscriptions.push(set.add(&filter, target as u64).expect("there is room"));
-        set.work(1000);
+        subscriptions.push_back(set.add(&filter, target as u64).expect("there is room"));
     }
     while set.work(1_000_000) {}
+    let built = begin.elapsed();
     let messages = (0..1024)
         .map(|_| {
             let (symbol, price, qty) = (rng.below(SYMBOLS), rng.below(VALUES), rng.below(VALUES));
@@ -148,14 +156,19 @@ fn load(kind: Kind, count: usize, bytes: usize) -> Load {
             (properties.to_bytes(), document(&mut rng, symbol, price, qty, bytes))
         })
         .collect();
-    Load { set, texts, subscriptions, messages }
+    Load { set, texts, subscriptions, messages, built }
 }
 
-/// Matches so many messages. Returns the matches and the steps that were counted.
-fn drive(load: &Load, messages: usize, scratch: &mut Scratch) -> (usize, u64) {
+/// Matches a message. Returns the matches and the steps that were counted.
+fn drive_one(load: &Load, index: usize, scratch: &mut Scratch) -> (usize, u64) {
+    drive(load, index..index + 1, scratch)
+}
+
+/// Matches some messages. Returns the matches and the steps that were counted.
+fn drive(load: &Load, messages: Range<usize>, scratch: &mut Scratch) -> (usize, u64) {
     let mut out = Vec::new();
     let (mut found, mut steps) = (0, 0);
-    for index in 0..messages {
+    for index in messages {
         let (properties, body) = &load.messages[index % load.messages.len()];
         let message = Message {
             properties: PropertiesRef(properties),
@@ -171,10 +184,6 @@ fn drive(load: &Load, messages: usize, scratch: &mut Scratch) -> (usize, u64) {
 }
 
 fn rates() {
-    println!(
-        "{:12} {:>9} {:>6} {:>10} {:>11} {:>8} {:>9} {:>7}",
-        "filters", "count", "body", "ns/message", "messages/s", "matches", "ns/step", "bytes"
-    );
     let rows = [
         (Kind::Extraction, 1, 231),
         (Kind::Extraction, 1, 869),
@@ -193,10 +202,31 @@ fn rates() {
         (Kind::Anchored, 100_000, 231),
         (Kind::Equalities, 100_000, 231),
         (Kind::Unanchored, 100_000, 231),
-        (Kind::Anchored, 1_000_000, 231),
-        (Kind::Unanchored, 1_000_000, 231),
     ];
-    for (kind, count, bytes) in rows {
+    rates_of(&rows);
+    million();
+}
+
+/// A million filters.
+fn million() {
+    rates_of(&[(Kind::Anchored, 1_000_000, 231), (Kind::Unanchored, 1_000_000, 231)]);
+}
+
+fn rates_of(rows: &[(Kind, usize, usize)]) {
+    println!(
+        "{:12} {:>9} {:>6} {:>10} {:>11} {:>8} {:>9} {:>5} {:>6} {:>8}",
+        "filters",
+        "count",
+        "body",
+        "ns/message",
+        "messages/s",
+        "matches",
+        "ns/step",
+        "hot B",
+        "all B",
+        "built ms"
+    );
+    for &(kind, count, bytes) in rows {
         let load = load(kind, count, bytes);
         let mut scratch = Scratch::default();
         let messages = (200_000 / (1 + count / 2000)).max(200);
@@ -204,61 +234,19 @@ fn rates() {
         let (mut found, mut steps) = (0, 0);
         for _ in 0..ROUNDS {
             let begin = Instant::now();
-            (found, steps) = drive(&load, messages, &mut scratch);
+            (found, steps) = drive(&load, 0..messages, &mut scratch);
             best = best.min(begin.elapsed().as_nanos() as f64 / messages as f64);
         }
         println!(
-            "{:12} {count:>9} {:>6} {best:>10.0} {:>11.0} {:>8.2} {:>9.1} {:>7}",
+            "{:12} {count:>9} {:>6} {best:>10.0} {:>11.0} {:>8.2} {:>9.1} {:>5} {:>6} {:>8.1}",
             name(kind),
             load.messages[0].1.len(),
             1e9 / best,
             found as f64 / messages as f64,
             best * messages as f64 / steps as f64,
             load.set.bytes_hot() / count,
-        );
-    }
-}
-
-/// How fast filters come and go.
-fn churn() {
-    for (kind, count) in
-        [(Kind::Anchored, 10_000), (Kind::Anchored, 100_000), (Kind::Unanchored, 100_000)]
-    {
-        let mut load = load(kind, count, 231);
-        let mut rng = Rng::new(8);
-        let changes = 20_000;
-        let new: Vec<String> =
-            (0..changes).map(|index| text(kind, index, count, &mut rng)).collect();
-        let begin = Instant::now();
-        for text in &new {
-            let filter = Filter::parse(text, &Limits::default()).expect("a filter");
-            load.subscriptions.push(load.set.add(&filter, 0).expect("there is room"));
-        }
-        let added = begin.elapsed();
-        let begin = Instant::now();
-        let (mut longest, mut slices) = (0, 0_u32);
-        loop {
-            let slice = Instant::now();
-            let is_more = load.set.work(5000);
-            longest = longest.max(slice.elapsed().as_micros());
-            slices += 1;
-            if !is_more {
-                break;
-            }
-        }
-        let merged = begin.elapsed();
-        let begin = Instant::now();
-        for subscription in load.subscriptions.drain(..changes) {
-            load.set.remove(subscription);
-        }
-        let removed = begin.elapsed();
-        let each = |time: std::time::Duration| time.as_nanos() / changes as u128;
-        println!(
-            "{:12} {count:>9}: add with parsing {} ns, remove {} ns, merging {} ns each in {slices} slices, the longest {longest} us",
-            name(kind),
-            each(added),
-            each(removed),
-            each(merged),
+            load.set.bytes() / count,
+            load.built.as_secs_f64() * 1e3,
         );
     }
 }
@@ -379,9 +367,17 @@ fn main() {
     match words[..] {
         [] => {
             rates();
-            churn();
+            churn::alone();
+            churn::dear();
+            churn::beside();
         }
-        ["churn"] => churn(),
+        ["million"] => million(),
+        ["dear"] => churn::dear(),
+        ["churn"] => {
+            churn::alone();
+            churn::dear();
+            churn::beside();
+        }
         ["instructions", file] => assert!(instructions(file, false), "a ceiling was passed"),
         ["instructions", file, "record"] => assert!(instructions(file, true)),
         ["steps"] => hostile::steps(),
@@ -390,10 +386,12 @@ fn main() {
         ["drive", kind, filters, bytes, messages] => {
             let kind = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind").1;
             let load = load(kind, number(filters), number(bytes));
-            println!("{:?}", drive(&load, number(messages), &mut Scratch::default()));
+            println!("{:?}", drive(&load, 0..number(messages), &mut Scratch::default()));
             println!("{} filters", load.texts.len());
         }
         [word @ ("parse" | "add" | "add-remove"), changes] => change(word, number(changes)),
-        _ => eprintln!("measure [churn | instructions FILE [record] | steps | pairs N | accepted]"),
+        _ => eprintln!(
+            "measure [million | churn | instructions FILE [record] | steps | pairs N | accepted]"
+        ),
     }
 }

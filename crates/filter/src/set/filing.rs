@@ -10,8 +10,7 @@ use crate::steps::{self, Steps};
 use crate::value::{Sources, Value};
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash, Hasher};
-use hashbrown::HashTable;
-use lepus_base::HashState;
+use lepus_base::{HashState, LinearTable};
 
 /// Bytes of a prefix that branches are filed under: a message is looked up once for each length in use.
 pub(super) const PREFIXES: [usize; 6] = [32, 16, 8, 4, 2, 1];
@@ -21,7 +20,7 @@ pub(super) const PREFIXES: [usize; 6] = [32, 16, 8, 4, 2, 1];
 pub(super) struct Filing {
     groups: Vec<Option<Filed>>,
     free: Vec<u32>,
-    by_key: HashTable<u32>,
+    by_key: LinearTable<u32>,
     /// By slot.
     look_ups: Vec<LookUp>,
     /// Slots that groups are filed under.
@@ -101,7 +100,7 @@ impl Filing {
         Filing {
             groups: Vec::from([Some(Filed { key: None, born: 0, group: Group::default() })]),
             free: Vec::new(),
-            by_key: HashTable::new(),
+            by_key: LinearTable::new(),
             look_ups: Vec::new(),
             active: Vec::new(),
             born: 0,
@@ -175,9 +174,7 @@ impl Filing {
         let slot = key.slot();
         let hash = hash_of(self.state, slot, Wanted::from(key));
         let filed = self.groups[group as usize].take()?;
-        if let Ok(entry) = self.by_key.find_entry(hash, |known| *known == group) {
-            entry.remove();
-        }
+        self.by_key.remove(hash, |known| *known == group);
         self.free.push(group);
         let own = filed.group.bytes() - size_of::<Group>();
         self.bytes -= own + filed.key.as_ref()?.text_bytes();
@@ -186,7 +183,7 @@ impl Filing {
         if !look_up.is_used() {
             self.active.retain(|active| *active != slot);
         }
-        Some(filed.group.tail().collect())
+        Some(filed.group.branches().collect())
     }
 
     #[inline]
@@ -254,6 +251,12 @@ impl Filing {
         if let Some(Some(filed)) = self.groups.first() {
             found(&filed.group, steps);
         }
+    }
+
+    /// Whether there is no group but that of all messages.
+    #[cfg(test)]
+    pub(super) fn is_alone(&self) -> bool {
+        self.groups.iter().flatten().count() == 1
     }
 
     /// Bytes that it takes.

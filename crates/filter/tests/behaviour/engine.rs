@@ -175,6 +175,62 @@ fn columns_and_merges_change_no_verdict() {
     }
 }
 
+/// Filters come and go in bursts while what was added is on its way into columns: after each step of that, and with
+/// removals in the middle of it, a message is matched as if nothing was going on.
+#[test]
+fn a_set_is_right_after_each_step_of_tidying() {
+    for seed in 0..5 {
+        let mut rng = Rng::new(seed);
+        let mut pair = Pair::new(seed);
+        let filter = |rng: &mut Rng| {
+            let (sym, low, high) = (rng.below(3), rng.below(40), rng.below(40));
+            let less = ["<", "<="][rng.below(2) as usize];
+            match rng.below(6) {
+                0 | 1 => format!("b.price > {low} AND b.qty {less} {high}"),
+                2 => format!("sym IN ('s{sym}', 's2') AND b.price {less} {high}.5"),
+                // Some constants are no floats.
+                3 => format!("b.qty < 90071992547409{low} AND b.price >= {low}"),
+                4 => format!("b.s >= 'k{low}' AND b.s {less} 'k{high}'"),
+                _ => format!("NOT b.price {less} {high}"),
+            }
+        };
+        let mut target = 0;
+        for round in 0..14 {
+            for _ in 0..rng.below(150) {
+                target += 1;
+                pair.add(&filter(&mut rng), target);
+            }
+            let is_over = round % 7 == 6;
+            let kept = if is_over { 20 } else { 400 };
+            while pair.expected.len() > kept {
+                pair.remove(rng.below(pair.expected.len() as u64) as usize);
+            }
+            for _ in 0..12 {
+                let most = 1 << rng.below(9);
+                pair.set.work(1 + rng.below(most) as usize);
+                if rng.chance(1, 2) && !pair.expected.is_empty() {
+                    pair.remove(rng.below(pair.expected.len() as u64) as usize);
+                }
+                let (price, qty) =
+                    (rng.below(40), [rng.below(40), u64::MAX][rng.below(2) as usize]);
+                let headers = Table::new().with("sym", format!("s{}", rng.below(4)));
+                let mut sample = Sample::headers(headers);
+                sample.body = format!(
+                    "{{\"price\": {price}, \"qty\": {qty}, \"s\": \"k{}\"}}",
+                    rng.below(40)
+                )
+                .into_bytes();
+                pair.check(&sample);
+            }
+        }
+        while !pair.expected.is_empty() {
+            pair.remove(rng.below(pair.expected.len() as u64) as usize);
+        }
+        while pair.set.work(1) {}
+        assert!(pair.set.is_empty());
+    }
+}
+
 #[test]
 fn equal_filters_are_kept_once_and_match_in_the_order_of_their_uses() {
     let mut pair = Pair::new(1);
