@@ -109,7 +109,8 @@ fn atom(expr: &Expr) -> Atom<'_> {
     Atom { kind: found.unwrap_or(Kind::Other), expr }
 }
 
-fn mirrored(comparison: Comparison) -> Comparison {
+/// The comparison with its sides exchanged.
+pub(crate) fn mirrored(comparison: Comparison) -> Comparison {
     match comparison {
         Comparison::Less => Comparison::Greater,
         Comparison::LessOrEqual => Comparison::GreaterOrEqual,
@@ -219,7 +220,8 @@ fn key(literal: &Literal) -> Option<Key> {
     })
 }
 
-fn constant(literal: &Literal) -> Option<Constant> {
+/// The constant of a literal that has an order.
+pub(crate) fn constant(literal: &Literal) -> Option<Constant> {
     Some(match literal {
         // Booleans have no order, and nothing is above or below null.
         Literal::Null | Literal::Bool(_) => return None,

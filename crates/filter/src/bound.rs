@@ -5,7 +5,6 @@ use crate::number::Number;
 use crate::paths::Slot;
 use crate::steps;
 use crate::value::{Sources, Value};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
@@ -19,9 +18,6 @@ pub(crate) struct Bound {
 
 /// Ends of a branch at most.
 pub(crate) const SIDES_MAX: usize = 8;
-
-/// Which ends a branch has, whatever their constants are: branches of one shape stand in the same columns.
-pub(crate) type Shape = Arc<[Side]>;
 
 /// An end without its constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,8 @@
 //! Columns of ranks: the ends of many branches of one shape, compared with a message's ranks by loops that the compiler
 //! turns into vector instructions.
 
+use crate::bound::SIDES_MAX;
+use crate::form::{Ends, Step};
 use alloc::vec::Vec;
 
 /// Entries that are compared together, and as many where one of them holds, and of the last ones.
@@ -113,6 +115,97 @@ fn checked(columns: &[Compared<'_>], hit: &mut impl FnMut(usize)) -> impl FnMut(
     move |entry| {
         if columns.iter().all(|column| holds(column, entry)) {
             hit(entry);
+        }
+    }
+}
+
+/// Calls `hit` with each entry for which the ends hold as they hang together; they name their columns.
+pub(crate) fn scan_ends(
+    columns: &[Compared<'_>],
+    ends: &Ends,
+    count: usize,
+    hit: &mut impl FnMut(usize),
+) {
+    let mut stack = [[0_u8; BLOCK]; SIDES_MAX];
+    let whole = count - count % BLOCK;
+    // What is left behind the whole blocks is looked at with some of those before it.
+    let rest = (BLOCK..count).contains(&whole).then(|| count - BLOCK);
+    for at in (0..whole).step_by(BLOCK).chain(rest) {
+        let mut height = 0;
+        for step in ends.steps() {
+            let (below, above) = stack.split_at_mut(height);
+            match (*step, below) {
+                (Step::Push(side), _) => {
+                    mark(&columns[usize::from(side)], at, &mut above[0], |_, holds| holds);
+                    height += 1;
+                }
+                (Step::And(side), [.., top]) => {
+                    mark(&columns[usize::from(side)], at, top, |known, holds| known & holds);
+                }
+                (Step::Or(side), [.., top]) => {
+                    mark(&columns[usize::from(side)], at, top, |known, holds| known | holds);
+                }
+                (Step::AndBoth, [.., one, two]) => {
+                    one.iter_mut().zip(two).for_each(|(one, two)| *one &= *two);
+                    height -= 1;
+                }
+                (Step::OrBoth, [.., one, two]) => {
+                    one.iter_mut().zip(two).for_each(|(one, two)| *one |= *two);
+                    height -= 1;
+                }
+                _ => {}
+            }
+        }
+        if stack[0].iter().fold(0, |any, mark| any | mark) == 0 {
+            continue;
+        }
+        for (entry, mark) in stack[0].iter().enumerate() {
+            if *mark != 0 && (Some(at) != rest || at + entry >= whole) {
+                hit(at + entry);
+            }
+        }
+    }
+    let looked_at = if rest.is_some() { count } else { whole };
+    for entry in looked_at..count {
+        if ends.holds(|side| holds(&columns[usize::from(side)], entry)) {
+            hit(entry);
+        }
+    }
+}
+
+/// Marks the entries of a block for which a comparison holds, with what was known of them.
+#[inline(always)]
+fn mark(
+    column: &Compared<'_>,
+    at: usize,
+    marks: &mut [u8; BLOCK],
+    with: impl Fn(u8, u8) -> u8 + Copy,
+) {
+    match column.ranks {
+        Ranks::Narrow(ranks) => mark_lanes(ranks, column, at, marks, with),
+        Ranks::Wide(ranks) => mark_lanes(ranks, column, at, marks, with),
+    }
+}
+
+#[inline(always)]
+fn mark_lanes<L: Lane>(
+    ranks: &[L],
+    column: &Compared<'_>,
+    at: usize,
+    marks: &mut [u8; BLOCK],
+    with: impl Fn(u8, u8) -> u8 + Copy,
+) {
+    let Some(block) = ranks.get(at..).and_then(|ranks| ranks.first_chunk::<BLOCK>()) else {
+        return;
+    };
+    let rank = L::of(column.rank);
+    if column.is_lower {
+        for (mark, known) in marks.iter_mut().zip(block) {
+            *mark = with(*mark, u8::from(rank > *known));
+        }
+    } else {
+        for (mark, known) in marks.iter_mut().zip(block) {
+            *mark = with(*mark, u8::from(rank < *known));
         }
     }
 }

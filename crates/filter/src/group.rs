@@ -5,9 +5,11 @@
 //! a logarithmic number of times. All of that is done a little at a time: whoever adds a branch is told where there is
 //! something to do, and does it when there is time.
 
-use crate::bound::{Bound, Shape, Side};
+use crate::bound::{Bound, Side};
+use crate::form::Form;
 use crate::merge::Merge;
 use crate::segment::{BranchId, Segment};
+use crate::shape::Shape;
 use crate::small::Small;
 use crate::steps::Steps;
 use crate::value::{Sources, Value};
@@ -97,7 +99,7 @@ impl Shaped {
 
     /// Bytes of what it has beside its place.
     fn bytes(&self) -> usize {
-        size_of_val(&*self.shape)
+        self.shape.bytes()
             + self.small.bytes()
             + self.segments.capacity() * size_of::<Arc<Segment>>()
             + self.segment_bytes
@@ -109,6 +111,13 @@ impl Shaped {
         self.segments.insert(at, Arc::new(segment));
     }
 
+    fn push_small(&mut self, branch: BranchId, bounds: Vec<Bound>) {
+        match self.shape.form {
+            Some(_) => self.small.push_formed(branch, bounds),
+            None => self.small.push(branch, bounds),
+        }
+    }
+
     /// Makes a segment of branches that are compared one by one, as many as may be in one go. Returns what that took.
     fn seal(
         &mut self,
@@ -117,7 +126,7 @@ impl Shaped {
         dropped: &mut Vec<BranchId>,
     ) -> usize {
         let count = (CONSTANTS_AT_ONCE / self.shape.len().max(1)).min(BRANCHES_AT_ONCE);
-        let mut taken = self.small.take(&self.shape, count);
+        let mut taken = self.small.take(&self.shape.sides, count);
         let looked_at = taken.len();
         taken.retain(|(branch, _)| {
             let stays = is_alive(*branch);
@@ -128,11 +137,11 @@ impl Shaped {
         });
         if taken.len() < SEGMENT_MIN {
             for (branch, bounds) in taken {
-                self.small.push(branch, bounds);
+                self.push_small(branch, bounds);
             }
         } else {
             *born += 1;
-            self.push_segment(Segment::new(*born, &self.shape, &taken));
+            self.push_segment(Segment::new(*born, &self.shape.sides, &taken));
         }
         looked_at * (BRANCH_STEPS + CONSTANT_STEPS * self.shape.len())
     }
@@ -158,16 +167,23 @@ impl Group {
         })
     }
 
-    /// Adds a branch, its bounds sorted by their sides. Returns where there is something to do that nobody was told of.
-    pub(crate) fn add(&mut self, branch: BranchId, bounds: Vec<Bound>) -> Option<Place> {
+    /// Adds a branch, its bounds sorted by their sides, all of which must hold where no form says otherwise. Returns where
+    /// there is something to do that nobody was told of.
+    pub(crate) fn add(
+        &mut self,
+        branch: BranchId,
+        bounds: Vec<Bound>,
+        form: Option<&Arc<Form>>,
+    ) -> Option<Place> {
         self.count += 1;
         self.alive += 1;
-        let place = match self.find(bounds.iter().map(Bound::side)) {
+        let sides = bounds.iter().map(Bound::side);
+        let place = match self.find(sides.clone(), form.map(|form| &**form)) {
             Ok(at) => self.order[at],
-            Err(at) => self.insert(at, bounds.iter().map(Bound::side).collect()),
+            Err(at) => self.insert(at, Shape { sides: sides.collect(), form: form.cloned() }),
         };
         self.change(place as usize, |shaped| {
-            shaped.small.push(branch, bounds);
+            shaped.push_small(branch, bounds);
             let is_due = shaped.small.len() >= SMALL_MAX && !shaped.is_due;
             shaped.is_due |= is_due;
             is_due.then_some(Place::Shape(place))
@@ -175,10 +191,20 @@ impl Group {
     }
 
     /// Where in the order a shape is, or would be.
-    fn find(&self, sides: impl Iterator<Item = Side> + Clone) -> Result<usize, usize> {
+    fn find(
+        &self,
+        sides: impl Iterator<Item = Side> + Clone,
+        form: Option<&Form>,
+    ) -> Result<usize, usize> {
         self.order.binary_search_by(|place| -> Ordering {
-            self.shapes[*place as usize].shape.iter().copied().cmp(sides.clone())
+            let shape = &self.shapes[*place as usize].shape;
+            let of_sides = shape.sides.iter().copied().cmp(sides.clone());
+            of_sides.then_with(|| shape.form.as_deref().cmp(&form))
         })
+    }
+
+    fn find_shape(&self, shape: &Shape) -> Result<usize, usize> {
+        self.find(shape.sides.iter().copied(), shape.form.as_deref())
     }
 
     fn insert(&mut self, at: usize, shape: Shape) -> u32 {
@@ -215,12 +241,12 @@ impl Group {
         if !self.shapes[place].is_empty() {
             return None;
         }
-        if let Ok(at) = self.find(self.shapes[place].shape.iter().copied()) {
+        if let Ok(at) = self.find_shape(&self.shapes[place].shape) {
             self.order.remove(at);
         }
         let last = self.shapes.len() - 1;
         if place < last
-            && let Ok(at) = self.find(self.shapes[last].shape.iter().copied())
+            && let Ok(at) = self.find_shape(&self.shapes[last].shape)
         {
             self.order[at] = place as u32;
         }
@@ -339,7 +365,7 @@ impl Group {
         dropped: &mut Vec<BranchId>,
     ) -> Option<Place> {
         let (segment, dead) = merge.output(born)?;
-        let place = self.order[self.find(merge.shape().iter().copied()).ok()?];
+        let place = self.order[self.find_shape(merge.shape()).ok()?];
         let is_input =
             |known: &Arc<Segment>| merge.inputs().iter().any(|input| Arc::ptr_eq(input, known));
         self.count -= dead.len();
@@ -369,7 +395,16 @@ impl Group {
             return;
         }
         for shaped in &self.shapes {
-            shaped.small.search(&shaped.shape, slots, sources, steps, hit);
+            let sides = &*shaped.shape.sides;
+            if let Some(form) = &shaped.shape.form {
+                let shape = (sides, &**form);
+                shaped.small.search_form(shape, slots, sources, steps, hit);
+                for segment in &shaped.segments {
+                    segment.search_form(shape, slots, sources, steps, hit);
+                }
+                continue;
+            }
+            shaped.small.search(sides, slots, sources, steps, hit);
             for segment in &shaped.segments {
                 segment.search(slots, sources, steps, hit);
             }

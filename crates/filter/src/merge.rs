@@ -1,7 +1,8 @@
 //! Segments made into one, a little at a time: dead branches and constants that nobody uses stay behind.
 
-use crate::bound::{Constants, Shape};
+use crate::bound::Constants;
 use crate::segment::{BranchId, Segment, index_of, moved};
+use crate::shape::Shape;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -146,7 +147,7 @@ impl Merge {
         let Some(first) = first else {
             let constants = core::mem::take(&mut self.constants);
             // The number of the old one stays until the new one is there.
-            self.output = Some(Segment::empty(0, &self.shape, constants, self.kept.len()));
+            self.output = Some(Segment::empty(0, &self.shape.sides, constants, self.kept.len()));
             (self.stage, self.at) = (Stage::Write, 0);
             return;
         };
@@ -257,7 +258,7 @@ mod tests {
     fn any_steps_give_the_same_segment() {
         let mut rng = Rng::new(1);
         for round in 0..200 {
-            let shape: Shape = [bound(Limit::UpTo, 0).side(), bound(Limit::From, 0).side()].into();
+            let shape = Shape::all(&[bound(Limit::UpTo, 0).side(), bound(Limit::From, 0).side()]);
             let lower = [Limit::Above, Limit::From];
             let upper = [Limit::Below, Limit::UpTo];
             let mut next = 0;
@@ -271,7 +272,7 @@ mod tests {
                             (next, Vec::from([high, low]))
                         })
                         .collect();
-                    Arc::new(Segment::new(born, &shape, &entries))
+                    Arc::new(Segment::new(born, &shape.sides, &entries))
                 })
                 .collect();
             let is_alive = |branch: BranchId| !branch.is_multiple_of(3);

@@ -2,7 +2,8 @@
 
 use crate::atom::Limit;
 use crate::bound::{Bound, Constants, SIDES_MAX, Side, order};
-use crate::columns::{Compared, Ranks, scan};
+use crate::columns::{Compared, Ranks, scan, scan_ends};
+use crate::form::{Folded, Form, State};
 use crate::steps::Steps;
 use crate::value::{Sources, Value};
 use crate::{atom::Constant, paths::Slot};
@@ -50,6 +51,9 @@ impl Column {
 
 /// Entries that are compared in one step.
 const ENTRIES_PER_STEP: usize = 16;
+
+/// The same, by ends that hang together by a form.
+const ENDS_PER_STEP: usize = 32;
 
 /// The rank that stands in a column for an end at the constant with this index.
 pub(crate) fn rank_of(limit: Limit, index: usize) -> u32 {
@@ -195,6 +199,46 @@ impl Segment {
                 scan(&columns[..self.columns.len()], count, &mut hit);
             }
         }
+    }
+
+    /// The same where the ends hang together by a form: `sides` are those of the shape.
+    pub(crate) fn search_form(
+        &self,
+        (sides, form): (&[Side], &Form),
+        slots: &[Value],
+        sources: Sources<'_>,
+        steps: &mut Steps,
+        hit: &mut impl FnMut(BranchId),
+    ) {
+        if !steps.spend(form.len() as u64) {
+            return;
+        }
+        let mut ranks = [0; SIDES_MAX];
+        let mut states = [State::Null; SIDES_MAX];
+        for (index, dictionary) in self.dictionaries.iter().enumerate() {
+            let value = slots.get(dictionary.slot as usize).copied().unwrap_or(Value::Missing);
+            if !steps.spend(dictionary.constants.steps(value)) {
+                return;
+            }
+            states[index] = State::of(dictionary.is_text, value, sources);
+            ranks[index] = dictionary.constants.rank(value, sources).unwrap_or(0);
+        }
+        let mut hit = |entry: usize| hit(self.branches[entry]);
+        let ends = match form.fold(slots, |side| states[self.columns[side].dictionary]) {
+            Folded::Same(false) => return,
+            Folded::Same(true) => return (0..self.branches.len()).for_each(hit),
+            Folded::Ends(ends) => ends,
+        };
+        let count = self.branches.len();
+        if !steps.spend((count * ends.steps().len() / ENDS_PER_STEP) as u64) {
+            return;
+        }
+        let Some(first) = self.columns.first() else { return };
+        let mut columns = [first.compared(&ranks); SIDES_MAX];
+        for (place, column) in columns.iter_mut().zip(&self.columns) {
+            *place = column.compared(&ranks);
+        }
+        scan_ends(&columns[..sides.len()], &ends, count, &mut hit);
     }
 
     /// Bytes that it takes.

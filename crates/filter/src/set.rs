@@ -9,7 +9,9 @@ mod tests;
 pub use matching::{Match, Report, Scratch};
 
 use crate::atom::{Key, branches};
+use crate::bound::Bound;
 use crate::filter::Filter;
+use crate::form::Form;
 use crate::group::{Group, Looked, Place};
 use crate::limits::PLACES_MAX;
 use crate::merge::Merge;
@@ -18,6 +20,7 @@ use crate::program::{NodeId, Program};
 use crate::segment::BranchId;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
@@ -109,8 +112,7 @@ pub struct FilterSet {
     next_number: u64,
     unindexed: usize,
     dropped: Vec<BranchId>,
-    /// The most that tidying up took in one go.
-    #[cfg(test)]
+    /// The most steps that tidying up took in one go.
     longest: usize,
     /// Bytes of what filters have beside their place among them.
     entry_bytes: usize,
@@ -177,7 +179,6 @@ impl FilterSet {
             next_number: 0,
             unindexed: 0,
             dropped: Vec::new(),
-            #[cfg(test)]
             longest: 0,
             entry_bytes: 0,
         }
@@ -398,7 +399,7 @@ impl FilterSet {
                     true => core::mem::take(&mut bounds),
                     false => bounds.clone(),
                 };
-                self.enter(branch_id, group, own);
+                self.enter(branch_id, group, own, plan.form.as_ref());
             }
         }
         Entry {
@@ -411,10 +412,16 @@ impl FilterSet {
         }
     }
 
-    fn enter(&mut self, branch: BranchId, group: u32, bounds: Vec<crate::bound::Bound>) {
+    fn enter(
+        &mut self,
+        branch: BranchId,
+        group: u32,
+        bounds: Vec<Bound>,
+        form: Option<&Arc<Form>>,
+    ) {
         let due = &mut self.due;
         self.filing.change(group, |born, found| {
-            let place = found.add(branch, bounds);
+            let place = found.add(branch, bounds, form);
             due.extend(place.map(|place| Due { group, born, place }));
         });
     }
@@ -442,10 +449,7 @@ impl FilterSet {
                     None => break,
                 },
             };
-            #[cfg(test)]
-            {
-                self.longest = self.longest.max(taken);
-            }
+            self.longest = self.longest.max(taken);
             self.free_branches.append(&mut self.dropped);
             steps = steps.saturating_sub(taken);
         }

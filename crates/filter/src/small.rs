@@ -2,6 +2,7 @@
 
 use crate::atom::{Constant, Limit};
 use crate::bound::{Bound, SIDES_MAX, Side};
+use crate::form::{Folded, Form, state_of};
 use crate::number::Number;
 use crate::paths::Slot;
 use crate::segment::BranchId;
@@ -32,16 +33,20 @@ impl Small {
         self.branches.len() + self.others.len()
     }
 
-    /// Adds a branch; its bounds are in the order of the shape.
+    /// Adds a branch whose ends hang together by a form; its bounds are in the order of the shape.
+    pub(crate) fn push_formed(&mut self, branch: BranchId, bounds: Vec<Bound>) {
+        self.other_bytes += bytes_of(&bounds);
+        self.others.push((branch, bounds.into()));
+    }
+
+    /// Adds a branch all of whose ends must hold; its bounds are in the order of the shape.
     pub(crate) fn push(&mut self, branch: BranchId, bounds: Vec<Bound>) {
         let before = self.rows.len();
         let mut equal = 0;
         for (side, bound) in bounds.iter().enumerate() {
             let Some(constant) = exact(&bound.constant) else {
                 self.rows.truncate(before);
-                self.other_bytes += bytes_of(&bounds);
-                self.others.push((branch, bounds.into()));
-                return;
+                return self.push_formed(branch, bounds);
             };
             let is_equal = matches!(bound.limit, Limit::From | Limit::UpTo);
             equal |= u8::from(is_equal) << side;
@@ -154,6 +159,39 @@ impl Small {
         }
         for (branch, bounds) in &self.others {
             if all_hold(bounds.iter(), slots, sources, steps) {
+                hit(*branch);
+            }
+        }
+    }
+
+    /// The same where the ends hang together by a form.
+    pub(crate) fn search_form(
+        &self,
+        (sides, form): (&[Side], &Form),
+        slots: &[Value],
+        sources: Sources<'_>,
+        steps: &mut Steps,
+        hit: &mut impl FnMut(BranchId),
+    ) {
+        if self.others.is_empty() || !steps.spend(form.len() as u64) {
+            return;
+        }
+        let ends = match form.fold(slots, |side| state_of(sides[side], slots, sources)) {
+            Folded::Same(false) => return,
+            Folded::Same(true) => return self.branches().for_each(hit),
+            Folded::Ends(ends) => ends,
+        };
+        if !steps.spend((ends.steps().len() * self.others.len()) as u64) {
+            return;
+        }
+        for (branch, bounds) in &self.others {
+            let holds = ends.holds(|side| {
+                let bound = &bounds[usize::from(side)];
+                let value = value_of(slots, bound.slot);
+                let more = bound.steps(value);
+                (more == 0 || steps.spend(more)) && bound.holds(value, sources)
+            });
+            if holds {
                 hit(*branch);
             }
         }

@@ -5,9 +5,11 @@ use super::GroupKey;
 use super::filing::{Filing, PREFIXES};
 use crate::atom::{Atom, Constant, Key, Kind, Limit};
 use crate::bound::{Bound, SIDES_MAX};
+use crate::form::{Form, Turned};
 use crate::paths::Slot;
 use crate::program::Program;
 use crate::tree::Expr;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// Bytes of a text that is an end of a range: it is kept at each place of its branch. Longer ones are evaluated.
@@ -19,6 +21,8 @@ pub(super) struct Plan {
     pub(super) keys: Option<Vec<GroupKey>>,
     /// Ends of ranges, sorted by their sides, each side once.
     pub(super) bounds: Vec<Bound>,
+    /// How the bounds hang together; without it all of them must hold.
+    pub(super) form: Option<Arc<Form>>,
     /// What must be TRUE besides.
     pub(super) rest: Option<Expr>,
     /// Slots that were acquired for it.
@@ -28,7 +32,8 @@ pub(super) struct Plan {
 impl Plan {
     /// The plan of a branch.
     pub(super) fn new(atoms: &[Atom<'_>], filing: &Filing, program: &mut Program) -> Plan {
-        let mut plan = Plan { keys: None, bounds: Vec::new(), rest: None, slots: Vec::new() };
+        let mut plan =
+            Plan { keys: None, bounds: Vec::new(), form: None, rest: None, slots: Vec::new() };
         let filed = equality(atoms, filing, program).or_else(|| prefix(atoms, program));
         let filed_under = filed.map(|(index, slot, keys)| {
             plan.slots.push(slot);
@@ -39,13 +44,22 @@ impl Plan {
         let is_looked_up = |atom: &Atom<'_>| matches!(atom.kind, Kind::Equal(..) | Kind::Range(..));
         let computes = plan.keys.is_none() && !atoms.iter().any(is_looked_up);
         let mut rest: Vec<&Expr> = Vec::new();
+        // A prefix is not all that its condition says.
+        let is_filed = |index: usize, atom: &Atom<'_>| {
+            Some(index) == filed_under && !matches!(atom.kind, Kind::Prefix(..))
+        };
         for (index, atom) in atoms.iter().enumerate() {
-            // A prefix is not all that its condition says.
-            let is_filed = Some(index) == filed_under && !matches!(atom.kind, Kind::Prefix(..));
             let is_computed = matches!(atom.kind, Kind::Computed(..));
             let may_be_bound = computes || !is_computed;
-            if !(is_filed || may_be_bound && plan.bound(atom, program)) {
+            if !(is_filed(index, atom) || may_be_bound && plan.bound(atom, program)) {
                 rest.push(atom.expr);
+            }
+        }
+        if !rest.is_empty() && (plan.keys.is_none() || plan.bounds.is_empty()) {
+            let unfiled = atoms.iter().enumerate().filter(|(index, atom)| !is_filed(*index, atom));
+            let conditions: Vec<&Expr> = unfiled.map(|(_, atom)| atom.expr).collect();
+            if plan.turn(&conditions, program) {
+                return plan;
             }
         }
         plan.bounds.sort_by_key(Bound::side);
@@ -59,12 +73,37 @@ impl Plan {
 
     /// That of a filter which is evaluated for each message.
     pub(super) fn evaluated(filter: &Expr) -> Plan {
-        Plan { keys: None, bounds: Vec::new(), rest: Some(filter.clone()), slots: Vec::new() }
+        Plan {
+            keys: None,
+            bounds: Vec::new(),
+            form: None,
+            rest: Some(filter.clone()),
+            slots: Vec::new(),
+        }
     }
 
     /// How many places it is filed at.
     pub(super) fn places(&self) -> usize {
         self.keys.as_ref().map_or(1, Vec::len)
+    }
+
+    /// Makes a form of conditions that stand for all bounds and the rest, if they can be one.
+    fn turn(&mut self, conditions: &[&Expr], program: &mut Program) -> bool {
+        let Some(turned) = Turned::new(conditions)
+            .filter(|turned| turned.ends.iter().all(|(_, _, constant)| is_short(constant)))
+        else {
+            return false;
+        };
+        // The first slot is what it is filed under.
+        let filed = usize::from(self.keys.is_some());
+        for slot in self.slots.drain(filed..) {
+            program.release_slot(slot);
+        }
+        let paths = turned.ends.iter().map(|(path, ..)| *path).chain(turned.fields.iter().copied());
+        self.slots.extend(paths.map(|path| program.paths.acquire(path)));
+        let (form, bounds) = turned.finish(&self.slots[filed..]);
+        (self.form, self.bounds) = (Some(Arc::new(form)), bounds);
+        true
     }
 
     /// Makes bounds of an atom, if it says nothing else and there is room for them.
@@ -82,12 +121,10 @@ impl Plan {
             Kind::Computed(expr, first, second) => (Err(*expr), both(first, second)),
             Kind::Prefix(..) | Kind::Other => return false,
         };
-        let is_short = |(_, constant): &(Limit, &Constant)| match constant {
-            Constant::Text(text) => text.len() <= BOUND_BYTES_MAX,
-            Constant::Number(_) => true,
-        };
         let ends = || ends.iter().flatten();
-        if self.bounds.len() + ends().count() > SIDES_MAX || !ends().all(is_short) {
+        if self.bounds.len() + ends().count() > SIDES_MAX
+            || !ends().all(|(_, constant)| is_short(constant))
+        {
             return false;
         }
         let slot = match field {
@@ -109,6 +146,14 @@ impl Plan {
         }
         self.slots.push(slot);
         true
+    }
+}
+
+/// Whether a constant may be an end.
+fn is_short(constant: &Constant) -> bool {
+    match constant {
+        Constant::Text(text) => text.len() <= BOUND_BYTES_MAX,
+        Constant::Number(_) => true,
     }
 }
 

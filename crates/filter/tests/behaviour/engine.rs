@@ -282,7 +282,7 @@ fn a_set_over_its_limits_refuses_and_stays_as_it_is() {
         set.add(&Filter::parse(text, &Limits::default()).unwrap(), 0)
     };
     let one = add(&mut set, "b.x + 1 = 2").unwrap();
-    let error = add(&mut set, "NOT b.x = 2").unwrap_err();
+    let error = add(&mut set, "NOT b.x + 1 = 2").unwrap_err();
     assert_eq!((error.allowed, set.len()), (1, 1));
     assert!(add(&mut set, "b.x + 1 = 2").is_ok(), "an equal one is no new one");
     assert!(set.remove(one));
@@ -417,6 +417,121 @@ fn what_is_computed_is_compared_as_it_is_evaluated() {
         }
     }
     assert!(!pair.set.reads_bodies());
+}
+
+/// Conditions that are no AND of comparisons stand in columns as well, whatever the values are: null, of another type, no
+/// number, or text of FIX.
+#[test]
+fn conditions_of_any_form_are_compared_as_they_are_evaluated() {
+    let conditions = [
+        "NOT (x <= {} OR y >= {})",
+        "NOT (x = {} AND y <> {})",
+        "x <> {} AND NOT y = {}",
+        "(x < {} OR y < {}) AND (x > 1 OR y > {} OR x IS NULL)",
+        "NOT (x BETWEEN {} AND 5) AND NOT (y NOT BETWEEN 2 AND {})",
+        "NOT (NOT x > {} AND y IS NOT MISSING)",
+        "x <> {} AND (flag OR NOT y > {})",
+        "NOT (flag AND x <> {}) AND (flag IS TRUE OR y IS NOT NULL)",
+        "s <> '{}' AND (x < {} OR NOT s > '{}')",
+        "NOT s BETWEEN '{}' AND '7' AND y <> {}",
+        "NOT (x < {} OR y < '{}')",
+        "9007199254740993 <> x AND {} <> y",
+        "k = {} AND NOT (x > {} OR y < {})",
+        // These are evaluated.
+        "NOT (x < {} OR x < y)",
+        "NOT (x > {} OR s LIKE 'k%')",
+    ];
+    let numbers = ["2", "3.5", "9007199254740993"].map(|text| text.parse::<f64>().unwrap());
+    let mut values: Vec<Option<Value>> = numbers.map(|number| Some(Value::F64(number))).into();
+    values.extend([0_i64, 3, 6, i64::MAX, 9_007_199_254_740_993].map(|value| Some(value.into())));
+    values.extend([f64::NAN, f64::INFINITY].map(|value| Some(Value::F64(value))));
+    values.extend([None, Some(Value::Void), Some(Value::from("5")), Some(Value::from(true))]);
+    let mut pair = Pair::new(5);
+    let mut rng = Rng::new(5);
+    let mut target = 0;
+    for condition in conditions {
+        for number in 0..160 {
+            target += 1;
+            let mut text = condition.to_owned();
+            while text.contains("{}") {
+                let constant = if number % 20 == 19 { u64::MAX } else { rng.below(8) };
+                text = text.replacen("{}", &constant.to_string(), 1);
+            }
+            pair.add(&text, target);
+        }
+    }
+    let check = |pair: &mut Pair, rng: &mut Rng| {
+        let mut found = 0;
+        for _ in 0..60 {
+            let mut table = Table::new();
+            for name in ["x", "y"] {
+                if let Some(value) = &values[rng.below(values.len() as u64) as usize] {
+                    table.insert(name, value.clone());
+                }
+            }
+            if rng.chance(2, 3) {
+                table.insert("flag", rng.chance(1, 2));
+            }
+            match rng.below(3) {
+                0 => table.insert("s", format!("{}", rng.below(9))),
+                1 => table.insert("s", 3_i64),
+                _ => {}
+            }
+            table.insert("k", rng.below(8) as i64);
+            let sample = Sample::headers(table);
+            pair.check(&sample);
+            found += pair.targets(&sample).len();
+        }
+        found
+    };
+    assert!(check(&mut pair, &mut rng) > 1000);
+    while pair.set.work(1000) {}
+    assert!(check(&mut pair, &mut rng) > 1000);
+    for _ in 0..1000 {
+        pair.remove(rng.below(pair.expected.len() as u64) as usize);
+    }
+    check(&mut pair, &mut rng);
+    while pair.set.work(1000) {}
+    check(&mut pair, &mut rng);
+    // Text of FIX is a number against numbers, and a string against strings.
+    let mut pair = Pair::new(6);
+    for number in 0..200 {
+        pair.add(&format!("NOT (b.44 < {} OR b.55 = '{}')", number % 13, number % 7), number);
+        pair.add(
+            &format!("b.44 <> {} OR b.44 <> '{}' AND b.55 <> 3", number % 13, number % 7),
+            number + 1000,
+        );
+    }
+    for _ in 0..2 {
+        for (one, two) in [("2.5", "3"), ("x", "3"), ("12", "6"), ("", "6"), ("3", "y")] {
+            let mut fix = Sample::body(&format!("8=FIX\u{1}44={one}\u{1}55={two}\u{1}"));
+            fix.format = lepus_filter::BodyFormat::Fix;
+            pair.check(&fix);
+            pair.check(&Sample::headers(Table::new()));
+        }
+        while pair.set.work(1000) {}
+    }
+    while !pair.expected.is_empty() {
+        pair.remove(0);
+    }
+    while pair.set.work(1000) {}
+    assert!(!pair.set.reads_bodies());
+}
+
+/// Many conditions of one form cost what columns cost.
+#[test]
+fn conditions_of_one_form_are_not_evaluated_one_by_one() {
+    let mut pair = Pair::new(1);
+    for number in 0..3000 {
+        pair.add(&format!("NOT (b.x <= {number} OR b.y IS NULL OR b.x > 9{number})"), number);
+    }
+    while pair.set.work(1000) {}
+    let mut out = Vec::new();
+    for (body, most) in [(r#"{"x": 0, "y": 1}"#, 400), (r#"{"x": 0}"#, 60)] {
+        let sample = Sample::body(body);
+        let report = pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out);
+        assert!(report.steps < most && out.is_empty(), "{report:?}");
+    }
 }
 
 /// More than there may be that is computed for all messages is evaluated where it stands.
