@@ -35,6 +35,8 @@ const SHAPE_STEPS: usize = 40;
 const SWEEP_MIN: usize = 48;
 /// Shapes that are taken away in one go.
 const SHAPES_AT_ONCE: usize = 8;
+/// Branches up to which segments become one, however small one of them is: each costs a message a look.
+const TOGETHER_MIN: usize = 512;
 /// How much larger a segment may be to be merged with the next one.
 const RATIO: usize = 3;
 
@@ -146,9 +148,13 @@ impl Shaped {
         looked_at * (BRANCH_STEPS + CONSTANT_STEPS * self.shape.len())
     }
 
-    /// Two segments of like size.
+    /// Two segments of like size, or small ones.
     fn pair(&self) -> Option<[&Arc<Segment>; 2]> {
-        let pair = self.segments.windows(2).find(|pair| pair[1].len() <= RATIO * pair[0].len())?;
+        let is_due = |pair: &&[Arc<Segment>]| {
+            let (one, two) = (pair[0].len(), pair[1].len());
+            two <= RATIO * one || one + two <= TOGETHER_MIN
+        };
+        let pair = self.segments.windows(2).find(is_due)?;
         Some([&pair[0], &pair[1]])
     }
 }
@@ -391,9 +397,6 @@ impl Group {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
-        if !steps.spend(self.shapes.len() as u64) {
-            return;
-        }
         for shaped in &self.shapes {
             let sides = &*shaped.shape.sides;
             if let Some(form) = &shaped.shape.form {

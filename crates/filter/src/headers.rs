@@ -19,8 +19,10 @@ pub(crate) fn scan(
     met: &mut Met,
 ) {
     // There may be very many that are not met.
-    for node in met.nodes.drain(..) {
-        met.flags[node as usize] = false;
+    if !met.nodes.is_empty() {
+        for node in met.nodes.drain(..) {
+            met.flags[node as usize] = false;
+        }
     }
     Headers { properties, trie, slots, met }.table(table, 0);
 }
@@ -53,8 +55,8 @@ impl Headers<'_> {
             let (start, end) = field.name;
             let found = names.find(print(bytes, start, end), bytes, start, end);
             let Some(found) = found else { continue };
-            match self.trie.slot(found) {
-                Some(slot) if self.trie.is_leaf(found) => {
+            match self.trie.leaf_slot(found) {
+                Some(slot) => {
                     // Nothing that is there is missing.
                     if !matches!(self.slots[slot], Value::Missing) {
                         continue;
@@ -63,7 +65,7 @@ impl Headers<'_> {
                     self.slots[slot] = of(value, self.properties);
                     left -= 1;
                 }
-                _ => {
+                None => {
                     if self.meet(found) {
                         let Some(value) = field.value() else { break };
                         self.value(value, found);

@@ -154,6 +154,7 @@ impl Segment {
     }
 
     /// Calls `hit` with the branches whose ends all hold, unless `steps` runs out.
+    #[inline(never)]
     pub(crate) fn search(
         &self,
         slots: &[Value],
@@ -202,6 +203,7 @@ impl Segment {
     }
 
     /// The same where the ends hang together by a form: `sides` are those of the shape.
+    #[inline(never)]
     pub(crate) fn search_form(
         &self,
         (sides, form): (&[Side], &Form),

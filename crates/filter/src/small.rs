@@ -151,12 +151,26 @@ impl Small {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
-        if !steps.spend(self.len() as u64) {
+        // One for the shape.
+        if !steps.spend(1 + self.len() as u64) {
             return;
         }
         if !self.branches.is_empty() {
             self.search_rows(sides, slots, sources, steps, hit);
         }
+        if !self.others.is_empty() {
+            self.search_others(slots, sources, steps, hit);
+        }
+    }
+
+    #[inline(never)]
+    fn search_others(
+        &self,
+        slots: &[Value],
+        sources: Sources<'_>,
+        steps: &mut Steps,
+        hit: &mut impl FnMut(BranchId),
+    ) {
         for (branch, bounds) in &self.others {
             if all_hold(bounds.iter(), slots, sources, steps) {
                 hit(*branch);
@@ -165,6 +179,7 @@ impl Small {
     }
 
     /// The same where the ends hang together by a form.
+    #[inline(never)]
     pub(crate) fn search_form(
         &self,
         (sides, form): (&[Side], &Form),
@@ -206,44 +221,53 @@ impl Small {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
+        let found = match sides {
+            [] => {
+                self.each([], hit);
+                Ok(())
+            }
+            [one] => value(*one, slots, sources, steps).map(|one| self.each([one], hit)),
+            [one, two] => value(*one, slots, sources, steps).and_then(|one| {
+                let two = value(*two, slots, sources, steps)?;
+                self.each([one, two], hit);
+                Ok(())
+            }),
+            _ => self.search_wide(sides, slots, sources, steps, hit),
+        };
+        if let Err(Unfit::Large) = found {
+            self.search_slowly(sides, slots, sources, steps, hit);
+        }
+    }
+
+    /// The same of more than two ends.
+    #[inline(never)]
+    fn search_wide(
+        &self,
+        sides: &[Side],
+        slots: &[Value],
+        sources: Sources<'_>,
+        steps: &mut Steps,
+        hit: &mut impl FnMut(BranchId),
+    ) -> Result<(), Unfit> {
         let mut values = [0.0; SIDES_MAX];
         for (place, side) in values.iter_mut().zip(sides) {
-            let number = match slots.get(side.slot as usize) {
-                Some(Value::Number(number)) => *number,
-                Some(value @ Value::Untyped(span)) => {
-                    if !steps.spend(steps::of_number(span.length as usize)) {
-                        return;
-                    }
-                    let Some(number) = value.number(sources) else { return };
-                    number
-                }
-                // Null and unlike types are on no side.
-                _ => return,
-            };
-            let Some(value) = number.exact() else {
-                return self.search_slowly(sides, slots, sources, steps, hit);
-            };
-            *place = turned(side.is_lower, value);
+            *place = value(*side, slots, sources, steps)?;
         }
-        match values {
-            [one, two, ..] if sides.len() == 2 => self.each([one, two], hit),
-            [one, ..] if sides.len() == 1 => self.each([one], hit),
-            _ => {
-                let width = sides.len();
-                for (index, (branch, _)) in self.branches.iter().enumerate() {
-                    let row = &self.rows[index * width..(index + 1) * width];
-                    if row.iter().zip(values).all(|(row, value)| value > *row) {
-                        hit(*branch);
-                    }
-                }
+        for (row, (branch, _)) in self.rows.chunks_exact(sides.len()).zip(&self.branches) {
+            if row.iter().zip(values).all(|(row, value)| value > *row) {
+                hit(*branch);
             }
         }
+        Ok(())
     }
 
     #[inline(always)]
     fn each<const N: usize>(&self, values: [f64; N], hit: &mut impl FnMut(BranchId)) {
-        let (rows, _) = self.rows.as_chunks::<N>();
-        for (row, (branch, _)) in rows.iter().zip(&self.branches) {
+        if N == 0 {
+            return self.branches.iter().for_each(|(branch, _)| hit(*branch));
+        }
+        let rows = self.rows.chunks_exact(N.max(1));
+        for (row, (branch, _)) in rows.zip(&self.branches) {
             if row.iter().zip(values).all(|(row, value)| value > *row) {
                 hit(*branch);
             }
@@ -274,6 +298,36 @@ impl Small {
             + self.others.capacity() * size_of::<(BranchId, Box<[Bound]>)>()
             + self.other_bytes
     }
+}
+
+/// Why no branch is found by rows.
+enum Unfit {
+    /// A value is on no side of anything, or the steps have run out.
+    NoSide,
+    /// A value is an integer that no float is.
+    Large,
+}
+
+/// What the rows of a side are compared with.
+#[inline(always)]
+fn value(
+    side: Side,
+    slots: &[Value],
+    sources: Sources<'_>,
+    steps: &mut Steps,
+) -> Result<f64, Unfit> {
+    let number = match slots.get(side.slot as usize) {
+        Some(Value::Number(number)) => *number,
+        Some(value @ Value::Untyped(span)) => {
+            if !steps.spend(steps::of_number(span.length as usize)) {
+                return Err(Unfit::NoSide);
+            }
+            value.number(sources).ok_or(Unfit::NoSide)?
+        }
+        // Null and unlike types are on no side.
+        _ => return Err(Unfit::NoSide),
+    };
+    number.exact().map(|value| turned(side.is_lower, value)).ok_or(Unfit::Large)
 }
 
 /// Whether all ends hold; unless `steps` runs out.

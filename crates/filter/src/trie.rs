@@ -30,6 +30,8 @@ pub(crate) struct Trie {
 #[derive(Clone, Debug)]
 struct Node {
     slot: u32,
+    /// The same where there is nothing below it.
+    leaf: u32,
     /// The node above; of the root itself.
     parent: NodeId,
     /// Marks of the names: one that is none of them has mostly another mark. Some may be of names that are gone.
@@ -57,7 +59,15 @@ struct Name {
 
 impl Node {
     fn new(parent: NodeId) -> Node {
-        Node { slot: NONE, parent, marks: 0, names: Vec::new(), indexes: Vec::new() }
+        Node { slot: NONE, leaf: NONE, parent, marks: 0, names: Vec::new(), indexes: Vec::new() }
+    }
+}
+
+impl Node {
+    /// Keeps what is known of it as a leaf.
+    fn note_leaf(&mut self) {
+        let is_leaf = self.marks == 0 && self.indexes.is_empty();
+        self.leaf = if is_leaf { self.slot } else { NONE };
     }
 }
 
@@ -73,6 +83,7 @@ impl Trie {
         }
         self.touch(steps.len());
         self.nodes[node as usize].slot = slot;
+        self.nodes[node as usize].note_leaf();
         self.count += 1;
     }
 
@@ -85,6 +96,7 @@ impl Trie {
         }
         self.touch(steps.len());
         self.nodes[node as usize].slot = NONE;
+        self.nodes[node as usize].note_leaf();
         self.count -= 1;
         // What leads nowhere any more goes.
         for step in steps.iter().rev() {
@@ -140,6 +152,7 @@ impl Trie {
             }
             Step::Every => {}
         }
+        self.nodes[parent as usize].note_leaf();
         id
     }
 
@@ -160,6 +173,7 @@ impl Trie {
             Step::Index(_) => indexes.retain(|(_, below)| *below != node),
             Step::Every => {}
         }
+        self.nodes[parent as usize].note_leaf();
     }
 
     #[cfg(test)]
@@ -190,6 +204,13 @@ impl Trie {
     #[inline]
     pub(crate) fn slot(&self, node: NodeId) -> Option<usize> {
         let slot = self.nodes[node as usize].slot;
+        (slot != NONE).then_some(slot as usize)
+    }
+
+    /// The slot of a node that is wanted itself and has nothing below it.
+    #[inline]
+    pub(crate) fn leaf_slot(&self, node: NodeId) -> Option<usize> {
+        let slot = self.nodes[node as usize].leaf;
         (slot != NONE).then_some(slot as usize)
     }
 

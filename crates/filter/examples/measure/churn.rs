@@ -1,6 +1,6 @@
 //! Filters that come and go: how fast alone, and what matching keeps beside them.
 
-use crate::{Kind, Load, ROUNDS, drive_one, load, name, text};
+use crate::{Kind, Load, ROUNDS, cpu_time, drive_one, load, name, text};
 use lepus_base::{HashState, Rng};
 use lepus_filter::{Filter, FilterSet, Limits, Scratch, SetLimits};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ const TURN_STEPS: usize = 8_192;
 /// Messages of a turn.
 const TURN_MESSAGES: usize = 32;
 /// How long matching is watched at a rate of changes, and how often.
-const WINDOW: Duration = Duration::from_millis(400);
-const WINDOWS: usize = 5;
+const WINDOW: Duration = Duration::from_millis(300);
+const WINDOWS: usize = 9;
 
 /// How fast filters come and go.
 pub fn alone() {
@@ -20,27 +20,27 @@ pub fn alone() {
     {
         let mut load = load(kind, count, 231);
         let mut rng = Rng::new(8);
-        let changes = 20_000;
+        let changes = 50_000;
         let new: Vec<String> =
             (0..changes).map(|index| text(kind, index, count, &mut rng)).collect();
         let mut longest = Longest::default();
-        let begin = Instant::now();
+        let begin = cpu_time();
         for text in &new {
             longest.of(|| {
                 let filter = Filter::parse(text, &Limits::default()).expect("a filter");
                 load.subscriptions.push_back(load.set.add(&filter, 0).expect("there is room"));
             });
         }
-        let added = begin.elapsed();
-        let begin = Instant::now();
+        let added = cpu_time().saturating_sub(begin);
+        let begin = cpu_time();
         let mut longest_slice = Longest::default();
         while longest_slice.of(|| load.set.work(TURN_STEPS)) {}
-        let merged = begin.elapsed();
-        let begin = Instant::now();
+        let merged = cpu_time().saturating_sub(begin);
+        let begin = cpu_time();
         for subscription in load.subscriptions.drain(..changes) {
             longest.of(|| load.set.remove(subscription));
         }
-        let removed = begin.elapsed();
+        let removed = cpu_time().saturating_sub(begin);
         let each = |time: Duration| time.as_nanos() / changes as u128;
         let rate = |time: Duration| changes as f64 / time.as_secs_f64();
         println!(
@@ -134,8 +134,8 @@ impl std::fmt::Display for Longest {
     }
 }
 
-/// Messages a second while filters come and go at a rate, one after the other. A window without changes stands beside each
-/// with them, so that what else the machine does falls on both.
+/// Messages a second of CPU time while filters come and go at a rate, one after the other. A window without changes stands
+/// on each side of one with them, so that what else the machine does falls on both.
 pub fn beside() {
     for (kind, count) in [(Kind::Anchored, 100_000), (Kind::Unanchored, 100_000)] {
         let mut load = load(kind, count, 231);
@@ -186,16 +186,16 @@ impl Changes {
     }
 }
 
-/// Messages a second.
+/// Messages a second of CPU time.
 fn window(load: &mut Load, rate: f64, changes: &mut Changes, scratch: &mut Scratch) -> f64 {
-    let begin = Instant::now();
+    let begin = cpu_time();
     let (mut messages, mut made) = (0_usize, 0.0);
     loop {
         for _ in 0..TURN_MESSAGES {
             drive_one(load, messages, scratch);
             messages += 1;
         }
-        let elapsed = begin.elapsed();
+        let elapsed = cpu_time().saturating_sub(begin);
         if elapsed > WINDOW {
             return messages as f64 / elapsed.as_secs_f64();
         }

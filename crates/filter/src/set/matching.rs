@@ -61,7 +61,7 @@ impl FilterSet {
         let Room { steps, mismatches, .. } = &scratch.room;
         if steps.has_run_out() {
             out.truncate(before);
-        } else {
+        } else if out.len() - before > 1 {
             out[before..].sort_unstable_by_key(|found| found.number);
         }
         Report {
