@@ -141,6 +141,9 @@ impl Constants {
 
     /// The order of a constant here and one there.
     pub(crate) fn compare(&self, index: usize, other: &Constants, other_index: usize) -> Ordering {
+        if let (Constants::Floats(one), Constants::Floats(two)) = (self, other) {
+            return one[index].partial_cmp(&two[other_index]).unwrap_or(Ordering::Equal);
+        }
         if let (Constants::Texts(one, ends), Constants::Texts(two, other_ends)) = (self, other) {
             return Self::text(one, ends, index).cmp(Self::text(two, other_ends, other_index));
         }
@@ -152,6 +155,9 @@ impl Constants {
 
     /// Appends a constant of others.
     pub(crate) fn push_from(&mut self, other: &Constants, index: usize) {
+        if let (Constants::Floats(floats), Constants::Floats(others)) = (&mut *self, other) {
+            return floats.push(others[index]);
+        }
         if let (Constants::Texts(bytes, ends), Constants::Texts(others, other_ends)) =
             (&mut *self, other)
         {
