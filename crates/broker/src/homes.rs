@@ -162,6 +162,14 @@ impl Homes {
         self.selectors.note(now, queue, timers);
     }
 
+    /// Queues whose consumers have filters or had some in the last minute, behind one of them, by id.
+    pub(crate) fn queues_with_selectors(
+        &self,
+        after: Option<QueueId>,
+    ) -> impl Iterator<Item = QueueId> {
+        self.selectors.behind(after)
+    }
+
     /// Looks for filters of consumers that cost much.
     pub(crate) fn look_at_selectors(&mut self, now: Now, timers: &mut Timers) -> Vec<Costly> {
         let (queues, slots) = (&self.queues, &self.slots);

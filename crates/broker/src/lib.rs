@@ -29,6 +29,7 @@ mod departure;
 mod effort;
 mod ends;
 mod exchange_counts;
+mod filter_costs;
 mod follow_ups;
 pub mod held;
 mod home;

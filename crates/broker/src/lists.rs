@@ -1,5 +1,6 @@
 //! What there is on a shard, listed in parts.
 
+mod filters;
 mod nested;
 
 use alloc::borrow::ToOwned;
@@ -14,6 +15,7 @@ use crate::directory::{
     BindingInfo, Directory, ExchangeInfo, Permission, TopicPermission, User, VhostInfo,
 };
 use crate::exchange_counts::ExchangeTable;
+use crate::filter_costs::FilterCosts;
 use crate::held::{Held, HeldOfVhosts, OfQueue};
 use crate::homes::Homes;
 use crate::journal::OldestDelivery;
@@ -44,6 +46,8 @@ pub(crate) struct Lists<'a> {
     pub(crate) shard: ShardId,
     /// What was published to exchanges.
     pub(crate) exchanges: &'a ExchangeTable,
+    /// What asking filters of exchanges takes.
+    pub(crate) filter_costs: &'a FilterCosts,
     /// Queues by place.
     pub(crate) homes: &'a Homes,
     /// Connections by place.
@@ -64,6 +68,13 @@ impl<'a> Lists<'a> {
             Query::Consumers { queue, from } => Answer::Consumers(self.consumers(queue, from)),
             Query::QueueFigures(queues) => Answer::QueueFigures(self.queue_figures(&queues)),
             Query::Selectors(queue) => Answer::Selectors(self.selectors(queue)),
+            Query::FilterFigures(exchanges) => {
+                Answer::FilterFigures(self.filter_figures(&exchanges))
+            }
+            Query::DearFilters { vhost, exchange, from } => {
+                Answer::DearFilters(self.dear_filters(vhost, &exchange, from))
+            }
+            Query::FilteredQueues { after } => Answer::FilteredQueues(self.filtered_queues(after)),
             Query::ExchangeFigures(exchanges) => {
                 Answer::ExchangeFigures(self.exchange_figures(&exchanges))
             }

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
-use crate::directory::Request;
+use crate::directory::{FilterCost, Request};
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome, Queue, QueueSettings};
 use crate::refusal::Refusal;
 use crate::trace::Tapped;
@@ -274,6 +274,17 @@ pub struct Many {
     pub from: ChannelRef,
     /// Its publish sequence number, if `from` is to hear what became of it in each queue.
     pub number: Option<u64>,
+}
+
+/// What a shard says of the filters of an exchange's bindings.
+#[derive(Debug)]
+pub struct ToldFilterCost {
+    /// The virtual host.
+    pub vhost: VhostId,
+    /// The exchange's name.
+    pub exchange: Box<str>,
+    /// What they take of a message there, where that is much.
+    pub cost: Option<FilterCost>,
 }
 
 /// One item of mail.
@@ -597,6 +608,8 @@ pub enum Mail {
     },
     /// A copy of a message for those who trace (to the own shard only).
     Tapped(Box<Tapped>),
+    /// For the shard that orders the directory's changes: what filters take on another.
+    FilterCost(Box<ToldFilterCost>),
     /// An operator closes a connection.
     CloseConnection {
         /// The connection.
@@ -671,7 +684,7 @@ impl Mail {
             | Mail::WantMemory { .. }
             | Mail::ReturnMemory { .. }
             | Mail::MemoryLent { .. } => Addressee::Shard,
-            Mail::Ask { .. } => Addressee::Directory,
+            Mail::Ask { .. } | Mail::FilterCost(_) => Addressee::Directory,
             Mail::QueueStays { .. } => Addressee::ParkedMail,
         }
     }

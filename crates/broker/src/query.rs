@@ -15,9 +15,9 @@ use alloc::vec::Vec;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 pub use answer::{
-    Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeFigures, ExchangeRow, Part,
-    PermissionRow, QueueFigures, QueueRow, SelectorRow, TopicPermissionRow, UserRow, VhostFigures,
-    VhostRow,
+    Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, DearFilterRow, ExchangeFigures,
+    ExchangeRow, FilterFiguresRow, Part, PermissionRow, QueueFigures, QueueRow, SelectorRow,
+    TopicPermissionRow, UserRow, VhostFigures, VhostRow,
 };
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
@@ -26,6 +26,10 @@ pub use crate::mail::{AlarmSource, Shortage};
 
 /// Places that one part of a list covers at most.
 pub const PLACES_MAX: usize = 256;
+/// Distinct filters of an exchange that one part of a list covers at most, and those of them that it has.
+pub const FILTERS_MAX: usize = 512;
+/// See [`FILTERS_MAX`].
+pub const DEAR_MAX: usize = 5;
 /// Users or virtual hosts that one part of a list covers at most, and rights of users that it has.
 pub const NAMES_MAX: usize = 64;
 
@@ -65,6 +69,24 @@ pub enum Query {
     QueueFigures(Vec<QueueId>),
     /// The distinct filters of a queue's consumers and how they get on, none if its home is elsewhere: [`Answer::Selectors`].
     Selectors(QueueId),
+    /// How many filters the bindings of these exchanges have, of [`PLACES_MAX`] at most, which is the same on every shard,
+    /// and what they take of messages there: [`Answer::FilterFigures`].
+    FilterFigures(Vec<(VhostId, Box<str>)>),
+    /// The dearest of the distinct filters of an exchange's bindings, of those at [`FILTERS_MAX`] places at most:
+    /// [`Answer::DearFilters`].
+    DearFilters {
+        /// The virtual host.
+        vhost: VhostId,
+        /// The exchange.
+        exchange: Box<str>,
+        /// The first place to look at.
+        from: usize,
+    },
+    /// Queues whose home is the shard and whose consumers have filters: [`Answer::FilteredQueues`].
+    FilteredQueues {
+        /// Those behind this one; from the first on without one.
+        after: Option<QueueId>,
+    },
     /// What clients of the shard published to these exchanges, of [`PLACES_MAX`] at most: [`Answer::ExchangeFigures`].
     ExchangeFigures(Vec<(VhostId, Box<str>)>),
     /// What connections and queues of the shard did and hold in these virtual hosts, of [`PLACES_MAX`] at most:

@@ -65,6 +65,12 @@ impl SelectorWatch {
         }
     }
 
+    /// The queues that are watched behind one of them, by id.
+    pub(crate) fn behind(&self, after: Option<QueueId>) -> impl Iterator<Item = QueueId> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.queues.range((after, Bound::Unbounded)).map(|(queue, _)| *queue)
+    }
+
     /// Looks at the next queues, which `find` gives if they are here. Those whose filters cost much, of each queue the
     /// one that costs most.
     pub(crate) fn look<'a>(

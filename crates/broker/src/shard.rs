@@ -14,12 +14,13 @@ use crate::counters::Counters;
 use crate::directory::{Directory, Message, Request, Routes};
 use crate::effort::Effort;
 use crate::exchange_counts::ExchangeTable;
+use crate::filter_costs::FilterCosts;
 use crate::held::{Held, HeldOfVhosts};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::loan::{Answer, Lender, Loan};
 use crate::mail::Step;
-use crate::mail::{ChannelRef, Mail, Origin, Receipt, Reply, report};
+use crate::mail::{ChannelRef, Mail, Origin, Receipt, Reply, ToldFilterCost, report};
 use crate::outbox::Outbox;
 use crate::outbox::Severity;
 use crate::owner::{Conditions, Owner};
@@ -83,6 +84,8 @@ pub struct Shard {
     pub(crate) held_of_vhosts: HeldOfVhosts,
     /// What was published to exchanges.
     pub(crate) exchanges: ExchangeTable,
+    /// What asking the filters of exchanges takes here.
+    pub(crate) filter_costs: FilterCosts,
     /// The exchange of a message for which filters took too much in this turn.
     filters_given_up: Option<Box<str>>,
     /// The queue of such a message whose consumers' filters did.
@@ -145,6 +148,7 @@ impl Shard {
             held: Held::default(),
             held_of_vhosts: HeldOfVhosts::default(),
             exchanges: ExchangeTable::default(),
+            filter_costs: FilterCosts::default(),
             filters_given_up: None,
             consumer_filters_given_up: None,
             is_committing: false,
@@ -258,9 +262,20 @@ impl Shard {
         out.log(Severity::Warning, "routing-too-long", text);
     }
 
-    /// Notes whether an exchange on the way of the message that was routed last had filters that took too much.
+    /// Notes what the filters of exchanges took on the way of the message that was routed last, where that is to be noted.
     #[inline]
     pub(crate) fn note_filters(&mut self, exchange: &str) {
+        if self.routes.has_filter_notes() {
+            self.note_filters_asked(exchange);
+        }
+    }
+
+    #[inline(never)]
+    fn note_filters_asked(&mut self, exchange: &str) {
+        let steps_min = self.filter_steps_told();
+        for sample in self.routes.take_filter_samples() {
+            self.filter_costs.add(sample, steps_min);
+        }
         let given_up = self.routes.take_filters_given_up();
         if given_up > 0 {
             self.counters.filters_given_up += u64::from(given_up);
@@ -278,8 +293,29 @@ impl Shard {
         }
     }
 
+    /// Steps that the filters of an exchange take of a message, from which on the shard that orders the directory's changes
+    /// is to know of it.
+    fn filter_steps_told(&self) -> u32 {
+        self.limits.capacity.exchange_filter_steps_max / 2
+    }
+
+    /// Tells the shard that orders the directory's changes what the filters of exchanges take here.
+    #[cold]
+    fn tell_filter_costs(&mut self, directory: &Directory, out: &mut Outbox) {
+        for (place, cost) in self.filter_costs.take_wrong(self.filter_steps_told()) {
+            if let Some(info) = directory.exchange_at(place as usize) {
+                let exchange = info.name.clone();
+                let told = ToldFilterCost { vhost: info.vhost, exchange, cost };
+                out.send(self.id, ShardId(0), Mail::FilterCost(Box::new(told)));
+            }
+        }
+    }
+
     /// Tells the log, at the end of a turn, where filters took too much.
     pub(crate) fn tell_filters(&mut self, now: Now, directory: &Directory, out: &mut Outbox) {
+        if self.filter_costs.has_wrong() {
+            self.tell_filter_costs(directory, out);
+        }
         if let Some(queue) = self.consumer_filters_given_up.take()
             && self.effort.must_tell_filters(now)
         {

@@ -36,6 +36,7 @@ impl<'a> View<'a> {
         Lists {
             shard: self.shard.id,
             exchanges: &self.shard.exchanges,
+            filter_costs: &self.shard.filter_costs,
             homes: self.homes,
             connections: self.connections,
             directory: self.directory,

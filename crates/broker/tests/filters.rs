@@ -4,9 +4,10 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{exchange, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
-use lepus_sim::{Channel, World};
+use lepus_broker::{Answer, Query};
+use lepus_sim::{Channel, Options, World};
 
-use crate::stage::everywhere;
+use crate::stage::{everywhere, everywhere_with};
 
 fn filter(text: &str) -> Table {
     Table::new().with("x-filter", text)
@@ -213,5 +214,72 @@ fn filters_that_take_too_much_take_nothing_else_along() {
         assert_eq!(texts(&near, "filtered").len(), 0);
         let events = stage.world.events();
         assert!(events.iter().any(|event| event.kind == "filters-too-long"));
+    });
+}
+
+/// Wherever messages are published and bindings made: the shard that decides hears what filters take on others.
+#[test]
+fn where_filters_take_much_further_ones_have_to_be_looked_up() {
+    let mut options = Options::default();
+    options.limits.capacity.exchange_filter_steps_max = 100;
+    everywhere_with(&options, |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let unanchored = |number: usize| filter(&format!("LENGTH(b.text) = {number}"));
+        for number in 0..200 {
+            near.bind_with("q", "amq.topic", "#", unanchored(number));
+        }
+        let publish = || {
+            for _ in 0..600 {
+                far.publish("amq.topic", "k", "{\"text\": \"\", \"a\": 1}");
+            }
+            stage.world.settle();
+        };
+        publish();
+        let refused = |arguments: Table| {
+            let channel = near.client().channel();
+            let arguments = arguments.to_bytes();
+            let bind = queue::Bind {
+                queue: "q",
+                exchange: "amq.topic",
+                routing_key: "#",
+                arguments: arguments.as_ref(),
+                ..Default::default()
+            };
+            channel.refused(bind)
+        };
+        let answer = refused(unanchored(200));
+        assert_eq!(answer.code, ReplyCode::PRECONDITION_FAILED);
+        assert!(answer.text.contains("only such are taken as can be looked up"), "{}", answer.text);
+        assert!(stage.world.events().iter().any(|event| event.kind == "filters-cost-much"));
+        // What is there is there, and what is looked up may come.
+        near.bind_with("q", "amq.topic", "#", unanchored(7));
+        near.bind_with("q", "amq.topic", "#", filter("b.a = 1"));
+        let vhost = stage.world.broker(0, |broker| broker.directory.vhost("/")).unwrap();
+        let name = (vhost, "amq.topic".into());
+        let (mut samples, mut refuses) = (0, false);
+        for shard in 0..stage.world.shards() {
+            match stage.world.ask(shard, Query::FilterFigures(vec![name.clone()])) {
+                Answer::FilterFigures(rows) => {
+                    let row = &rows[0];
+                    assert_eq!((row.bindings, row.looked_up, row.evaluated), (201, 1, 200));
+                    assert!(row.samples == 0 || row.matching_steps > 100);
+                    samples += row.samples;
+                    refuses |= row.refuses;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!((20..60).contains(&samples) && refuses, "{samples} of 600");
+        // With most of them gone the others take little, as the shard sees by and by.
+        for number in 0..195 {
+            let arguments = unanchored(number).to_bytes();
+            let (queue, exchange, routing_key) = ("q", "amq.topic", "#");
+            let arguments = arguments.as_ref();
+            near.call(queue::Unbind { queue, exchange, routing_key, arguments });
+        }
+        publish();
+        publish();
+        near.bind_with("q", "amq.topic", "#", unanchored(200));
     });
 }

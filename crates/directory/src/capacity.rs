@@ -40,6 +40,9 @@ pub struct Capacity {
     pub exchange_filter_bytes_max: usize,
     /// Distinct fields that the filters of one exchange's bindings name.
     pub exchange_filter_fields_max: usize,
+    /// Steps of some ten nanoseconds that the filters of one exchange's bindings may take of a message, beside reading
+    /// it, as far as messages were sampled: above it there come only further ones that are looked up.
+    pub exchange_filter_steps_max: u32,
     /// Policies and operator policies.
     pub policies_max: u64,
     /// Policies and operator policies of one virtual host.
@@ -63,6 +66,8 @@ impl Default for Capacity {
             vhost_filters_max: 100_000,
             exchange_filter_bytes_max: 32 << 20,
             exchange_filter_fields_max: 1_000,
+            // 200 microseconds.
+            exchange_filter_steps_max: 20_000,
             policies_max: 10_000,
             vhost_policies_max: 1_000,
             parameters_max: 10_000,
@@ -108,6 +113,11 @@ impl Budget {
     /// Sets how much there may be.
     pub(crate) fn set_capacity(&mut self, capacity: Capacity) {
         self.capacity = capacity;
+    }
+
+    /// Whether the filters of an exchange's bindings take so many steps of a message that not every further one may come.
+    pub(crate) fn is_too_much(&self, steps: Option<u32>) -> bool {
+        steps.is_some_and(|steps| steps > self.capacity.exchange_filter_steps_max)
     }
 
     /// Counts what was checked and is to be applied later.
@@ -212,6 +222,15 @@ impl Budget {
             if let Err(full) = outlet.check_filter(&binding.filter, limits) {
                 return refuse(format!("cannot {what}: its filters would have {full}"));
             }
+            let limit = self.capacity.exchange_filter_steps_max;
+            if let Some(steps) = outlet.refuses(&binding.filter, limit) {
+                return refuse(format!(
+                    "cannot {what}: its filters take {} µs of a message; above {} µs only such are taken as can be looked up \
+                     (a field = or IN values, LIKE 'text%'): see 'lepus list filters'",
+                    micros(steps),
+                    micros(limit)
+                ));
+            }
         }
         let limit = self.capacity.vhost_arguments_bytes_max;
         if bytes > 0 && topology.size().arguments(vhost) + bytes as u64 > limit {
@@ -277,6 +296,11 @@ impl Budget {
             None => Ok(()),
         }
     }
+}
+
+/// Steps of filters in microseconds.
+fn micros(steps: u32) -> u32 {
+    steps / 100
 }
 
 /// Whether, with one more of what `change` adds beside those that are there, every other virtual

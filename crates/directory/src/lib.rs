@@ -45,7 +45,7 @@ pub use permission::{Access, Pattern, Permission, Resource, TopicPermission};
 pub use policy::{ApplyTo, Policy, PolicyMatch, PolicyScope};
 pub use queue_info::{Declared, QueueInfo};
 pub use request::{Request, VhostRef, clean_name};
-pub use router::{Message, Route, Routes};
+pub use router::{DearFilter, FilterCost, FilterFigures, FilterSample, Message, Route, Routes};
 pub use routing_keys::RoutingKeys;
 pub use topology::{BindingInfo, DestinationRef, too_far};
 pub use user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};

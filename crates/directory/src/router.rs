@@ -13,8 +13,11 @@ mod outlet;
 mod shares;
 mod topic;
 
-pub use filters::{FILTER, FORMAT, Prepared, SELECTOR, consumer_filter};
-pub(crate) use filters::{FilterLimits, is_filtered, request_effort};
+pub use filters::{
+    DearFilter, FILTER, FORMAT, FilterCost, FilterFigures, FilterSample, Prepared, SELECTOR,
+    consumer_filter,
+};
+pub(crate) use filters::{Dearest, FilterLimits, is_filtered, request_effort};
 pub(crate) use headers::check_arguments as check_headers_arguments;
 pub(crate) use outlet::Outlet;
 
@@ -124,6 +127,19 @@ impl Routes {
     #[must_use]
     pub fn are_too_far(&self) -> bool {
         self.steps > self.steps_max
+    }
+
+    /// Whether [`Routes::take_filters_given_up`] or [`Routes::take_filter_samples`] has something to tell.
+    #[inline]
+    #[must_use]
+    pub fn has_filter_notes(&self) -> bool {
+        self.filters.has_notes()
+    }
+
+    /// What asking filters took, of the messages that were drawn since this was asked last: one in sixteen for each
+    /// exchange on its way that has filters, 64 at most.
+    pub fn take_filter_samples(&mut self) -> impl Iterator<Item = FilterSample> {
+        self.filters.take_samples()
     }
 
     /// How many exchanges since this was asked last had filters that took more than their share of the steps, so that

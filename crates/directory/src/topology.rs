@@ -12,7 +12,7 @@ use crate::binding::{Bindings, Chain, Destination, Target};
 use crate::change::{Applied, BindingChange, Change};
 use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
-use crate::router::{Outlet, Route, is_filtered};
+use crate::router::{FilterCost, Outlet, Route, is_filtered};
 use crate::size::{Kind, Size, arguments_of, kind_of};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ use clearing::Clearing;
 use core::hash::{BuildHasher, Hasher};
 use exchanges::{ExchangeSlot, Exchanges};
 use lepus_amqp::table::TableBytes;
-use lepus_base::{HashState, QueueId, VhostId};
+use lepus_base::{HashState, QueueId, ShardId, VhostId};
 use lepus_queue::QueueSettings;
 pub use listing::{BindingInfo, DestinationRef};
 use queues::{QueueSlot, Queues};
@@ -393,6 +393,25 @@ impl Topology {
     /// What the exchange of that name has of its bindings.
     pub(crate) fn outlet(&self, vhost: VhostId, exchange: &str) -> Option<&Outlet> {
         self.exchanges.place(vhost, exchange).map(|place| &self.exchanges.at(place).outlet)
+    }
+
+    /// Forgets what filters of bindings say, see [`Directory::without_filters`](crate::Directory::without_filters).
+    pub(crate) fn forget_filters(&mut self) {
+        let bytes = self.exchanges.forget_filters();
+        self.size.change(bytes, 0);
+    }
+
+    /// A shard says what an exchange's filters take of a message there, if that is much.
+    pub(crate) fn note_filter_cost(
+        &mut self,
+        vhost: VhostId,
+        exchange: &str,
+        shard: ShardId,
+        cost: Option<FilterCost>,
+    ) {
+        if let Some(place) = self.exchanges.place(vhost, exchange) {
+            self.exchanges.at_mut(place).outlet.note_filter_cost(shard, cost);
+        }
     }
 
     /// As how many bindings one counts that goes: a filter is taken apart.

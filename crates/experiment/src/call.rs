@@ -25,7 +25,8 @@ Ctrl-C ends an experiment early; what was measured until then is reported.";
 /// Runs one of six experiments on lepus or any other broker, and makes a report
 ///
 /// The experiments are those of five field reports on message brokers, on lepus or on any other for AMQP 0-9-1, and one of the
-/// filters of lepus, in which no broker takes part. The report is a directory with report.html, its plots, result.json and
+/// filters of lepus, in which no broker takes part; its ways that compile filters to machine code are in the build of
+/// `make experiment-filters` alone. The report is a directory with report.html, its plots, result.json and
 /// README.txt.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -304,6 +305,7 @@ mod tests {
             assert!(text.contains(experiment.title.split(": ").last().unwrap()), "{text}");
         }
         assert!(text.contains("lepus experiment jit"), "{text}");
+        assert!(text.contains("make experiment-filters"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for line in ["", "list", "help"] {
             assert!(read_line(line).unwrap().plan(PathBuf::new(), "now").unwrap().is_none());

@@ -4,6 +4,7 @@
 //! way: `NOT x < 5` stays what it is.
 
 use crate::like::LikePattern;
+use crate::limits::PLACES_MAX;
 use crate::number::Number;
 use crate::path::Path;
 use crate::tree::{Comparison, Expr, Function, Literal, Test};
@@ -76,6 +77,21 @@ pub(crate) fn branches(filter: &Expr) -> Vec<Vec<Atom<'_>>> {
         Expr::Or(list) if list.len() <= BRANCHES_MAX => list.iter().map(atoms).collect(),
         _ => Vec::from([atoms(filter)]),
     }
+}
+
+/// Whether all branches of a filter can be found by values, or by what these begin with, at so many places as there may be.
+pub(crate) fn are_looked_up(branches: &[Vec<Atom<'_>>]) -> bool {
+    let places = |atoms: &Vec<Atom<'_>>| {
+        // Under which of several equalities it is filed hangs on others.
+        let of = |atom: &Atom<'_>| match &atom.kind {
+            Kind::Equal(_, keys) => Some(keys.len()),
+            Kind::Prefix(..) => Some(1),
+            _ => None,
+        };
+        atoms.iter().filter_map(of).max()
+    };
+    let all: Option<Vec<usize>> = branches.iter().map(places).collect();
+    all.is_some_and(|places| places.iter().sum::<usize>() <= PLACES_MAX)
 }
 
 fn atoms(branch: &Expr) -> Vec<Atom<'_>> {

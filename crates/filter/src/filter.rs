@@ -1,5 +1,6 @@
 //! A filter that was read: its tree and its normal form.
 
+use crate::atom;
 use crate::error::FilterError;
 use crate::limits::{Limits, PLACES_MAX, Weight};
 use crate::parser::{self, Parsed};
@@ -81,6 +82,18 @@ impl Filter {
     #[must_use]
     pub fn effort_of_text(bytes: usize) -> usize {
         4 + bytes / 64
+    }
+
+    /// What evaluating it takes, by what it is made of: the sum of the nodes' weights, see [`Limits::cost_max`].
+    #[must_use]
+    pub fn cost(&self) -> usize {
+        self.weight.cost
+    }
+
+    /// Whether a set finds it by values of fields, or by what these begin with, and does not ask it otherwise.
+    #[must_use]
+    pub fn is_looked_up(&self) -> bool {
+        atom::are_looked_up(&atom::branches(&self.tree))
     }
 
     /// What it says.

@@ -47,4 +47,4 @@ pub use limits::Limits;
 pub use message::{BodyFormat, Message, Meta};
 pub use number::Number;
 pub use regexp::Regexp;
-pub use set::{FilterSet, Match, Report, Scratch, SetFull, SetLimits, Subscription};
+pub use set::{FilterSet, Listed, Match, Report, Scratch, SetFull, SetLimits, Subscription, Way};

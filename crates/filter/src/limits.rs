@@ -54,6 +54,8 @@ pub(crate) const PLACES_MAX: usize = 64;
 pub(crate) struct Weight {
     /// Nodes of the tree.
     pub(crate) nodes: usize,
+    /// Sum of the nodes' weights, see [`Limits::cost_max`].
+    pub(crate) cost: usize,
     /// What translating its regular expressions took.
     pub(crate) regexps: usize,
     /// Bytes of what these were compiled to.

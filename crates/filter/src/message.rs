@@ -48,6 +48,20 @@ pub enum BodyFormat {
     None,
 }
 
+impl BodyFormat {
+    /// Its name in arguments.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            BodyFormat::Auto => "auto",
+            BodyFormat::Json => "json",
+            BodyFormat::Fix => "fix",
+            BodyFormat::Nvfix => "nvfix",
+            BodyFormat::None => "none",
+        }
+    }
+}
+
 /// What a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyKind {

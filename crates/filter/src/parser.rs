@@ -46,7 +46,7 @@ pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Parsed, FilterError> 
             tree: tree.expr,
             fields: parser.fields,
             quantifiers: parser.quantifiers,
-            weight: parser.weight,
+            weight: Weight { cost: parser.cost, ..parser.weight },
         }),
         _ => Err(parser.expected("AND, OR or the end")),
     }

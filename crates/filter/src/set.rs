@@ -1,11 +1,13 @@
 //! Many filters that are asked together: which of them match a message?
 
 mod filing;
+mod listing;
 mod matching;
 mod plan;
 #[cfg(test)]
 mod tests;
 
+pub use listing::{Listed, Way};
 pub use matching::{Match, Report, Scratch};
 
 use crate::atom::{Key, branches};
@@ -113,6 +115,8 @@ pub struct FilterSet {
     born: u64,
     next_number: u64,
     unindexed: usize,
+    /// Distinct filters that are found by values alone.
+    looked_up: usize,
     dropped: Vec<BranchId>,
     /// The most steps that tidying up took beyond those that it was given.
     most_beyond: usize,
@@ -138,7 +142,9 @@ struct Entry {
     branches: Box<[BranchId]>,
     /// Slots that its branches look at, as often as they do.
     slots: Box<[Slot]>,
-    is_unindexed: bool,
+    way: Way,
+    /// See [`Filter::cost`].
+    cost: u32,
 }
 
 impl Entry {
@@ -180,6 +186,7 @@ impl FilterSet {
             born: 0,
             next_number: 0,
             unindexed: 0,
+            looked_up: 0,
             dropped: Vec::new(),
             most_beyond: 0,
             entry_bytes: 0,
@@ -228,7 +235,8 @@ impl FilterSet {
         });
         let entry = self.file(filter, id, hash, found);
         let places = entry.branches.len();
-        self.unindexed += usize::from(entry.is_unindexed);
+        self.unindexed += usize::from(entry.way == Way::Evaluated);
+        self.looked_up += usize::from(entry.way == Way::LookedUp);
         self.entry_bytes += entry.bytes();
         self.filters[id as usize] = Some(entry);
         let filters = &self.filters;
@@ -288,6 +296,12 @@ impl FilterSet {
         self.program.fields()
     }
 
+    /// Whether a filter is there already: another use of it costs next to nothing.
+    #[must_use]
+    pub fn contains(&self, filter: &Filter) -> bool {
+        self.place(filter, self.state.hash_one(filter.normal())).is_some()
+    }
+
     /// The place of a filter that is there.
     fn place(&self, filter: &Filter, hash: u64) -> Option<u32> {
         let is_same = |id: &u32| {
@@ -315,7 +329,8 @@ impl FilterSet {
         let Some(entry) = self.filters[id as usize].take() else { return false };
         self.by_text.remove(entry.hash, |known| *known == id);
         self.free_filters.push(id);
-        self.unindexed -= usize::from(entry.is_unindexed);
+        self.unindexed -= usize::from(entry.way == Way::Evaluated);
+        self.looked_up -= usize::from(entry.way == Way::LookedUp);
         for &branch in entry.branches.iter() {
             self.bury(branch);
         }
@@ -364,13 +379,18 @@ impl FilterSet {
         }
         let mut all = Vec::with_capacity(plans.iter().map(Plan::places).sum());
         let mut slots = Vec::with_capacity(plans.iter().map(|plan| plan.slots.len()).sum());
-        let mut is_unindexed = false;
+        let mut way = Way::LookedUp;
         for plan in plans {
             let places = plan.places();
             slots.extend(plan.slots);
-            // What is computed is paid at each message.
-            is_unindexed |= plan.keys.is_none()
-                && plan.bounds.iter().all(|bound| self.program.is_computed(bound.slot));
+            way = way.max(match plan.keys {
+                Some(_) => Way::LookedUp,
+                // What is computed is paid at each message.
+                None if plan.bounds.iter().all(|bound| self.program.is_computed(bound.slot)) => {
+                    Way::Evaluated
+                }
+                None => Way::Compared,
+            });
             let rest = match &plan.rest {
                 Some(rest) => self.program.acquire(rest),
                 None => NONE,
@@ -410,7 +430,8 @@ impl FilterSet {
             uses: Vec::from([found]),
             branches: all.into(),
             slots: slots.into(),
-            is_unindexed,
+            way,
+            cost: u32::try_from(filter.cost()).unwrap_or(u32::MAX),
         }
     }
 

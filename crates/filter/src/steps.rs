@@ -43,6 +43,11 @@ impl Steps {
         self.allowed = self.allowed.saturating_add(steps);
     }
 
+    /// Of the steps that were taken, those that are beside what there may be.
+    pub(crate) fn allowed(&self) -> u64 {
+        self.allowed
+    }
+
     /// Steps that were taken.
     pub(crate) fn used(&self) -> u64 {
         (self.max - self.left).saturating_add(self.allowed)

@@ -57,6 +57,7 @@ impl Operations {
             "list connections" => list::connections(&self.figures, request),
             "list exchanges" => list::exchanges(&self.figures, request),
             "list bindings" => list::bindings(&self.figures, request),
+            "list filters" => list::filters(&self.api, request),
             "user list" => list::users(&self.figures, request),
             "vhost list" => list::vhosts(&self.figures, request),
             "permission list" => list::permissions(&self.figures, request),

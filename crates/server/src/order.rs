@@ -181,6 +181,13 @@ pub const ORDERS: &[Order] = &[
         "Lists bindings, those of the default exchange left out.",
         "list bindings",
     ),
+    order(
+        "list filters",
+        &[],
+        &[VHOST],
+        "Lists where content filters stand: how many, what they take of a message, the dearest.",
+        "list filters --vhost orders",
+    ),
     order("list connections", &[], &[], "Lists open connections.", "list connections"),
 ];
 

@@ -69,11 +69,11 @@ impl Broker {
                 self.dispatch_after_mail(now, home, out);
             }
             Addressee::Shard => self.shard.mail(from, mail, out),
-            Addressee::Directory => {
-                if let Mail::Ask { origin, request } = mail {
-                    self.sequence(now, origin, *request, out);
-                }
-            }
+            Addressee::Directory => match mail {
+                Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
+                Mail::FilterCost(told) => self.note_filter_cost(now, from, *told, out),
+                other => unreachable!("{other:?} is not for who orders changes"),
+            },
             Addressee::ParkedMail => {
                 if let Mail::QueueStays { queue } = mail {
                     let parked = self.homes.take_parked_mail(queue);

@@ -65,6 +65,9 @@ impl Broker {
             | Query::QueueFigures(_)
             | Query::Selectors(_)
             | Query::ExchangeFigures(_)
+            | Query::FilterFigures(_)
+            | Query::DearFilters { .. }
+            | Query::FilteredQueues { .. }
             | Query::Exchanges { .. }
             | Query::Bindings { .. }
             | Query::Vhosts(_)

@@ -1,16 +1,20 @@
 //! The directory's changes: shard 0 orders them, every shard applies them.
 
+use alloc::format;
 use alloc::vec::Vec;
 
-use lepus_base::Now;
+use lepus_base::{Now, ShardId};
 
 use crate::broker::Broker;
 use crate::definitions::{Aftermath, Decided, Decision};
 use crate::directory::{Applied, Change, Request};
-use crate::mail::Origin;
+use crate::mail::{Origin, ToldFilterCost};
 use crate::outbox::{Outbox, Severity};
 use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
+
+/// Steps of filters in a microsecond.
+const STEPS_PER_MICRO: u32 = 100;
 
 /// Why no queue goes to another shard any more.
 pub(crate) fn stays() -> Refusal {
@@ -47,6 +51,30 @@ impl Broker {
         }
         self.definitions.wait_for_all(question, requests);
         self.advance(now, out);
+    }
+
+    /// A shard says what the filters of an exchange's bindings take of a message there.
+    pub(crate) fn note_filter_cost(
+        &mut self,
+        now: Now,
+        from: ShardId,
+        told: ToldFilterCost,
+        out: &mut Outbox,
+    ) {
+        let ToldFilterCost { vhost, exchange, cost } = told;
+        self.directory.note_filter_cost(vhost, &exchange, from, cost);
+        let figures = self.directory.filter_figures(vhost, &exchange);
+        let refusing = figures.filter(|figures| figures.refuses);
+        let Some(steps) = refusing.and_then(|figures| figures.told_steps) else { return };
+        if self.shard.effort.must_tell_filters(now) {
+            let text = format!(
+                "the filters of bindings of exchange '{exchange}' in vhost '{}' take some {} µs of a message: further ones \
+                 that cannot be looked up are refused; 'lepus list filters' shows the dearest",
+                self.directory.vhost_name(vhost),
+                steps / STEPS_PER_MICRO
+            );
+            out.log(Severity::Warning, "filters-cost-much", text);
+        }
     }
 
     /// Carries out what has become durable, and decides what waits.

@@ -70,6 +70,7 @@ impl HomeSide<'_> {
             self.drop_holding(*id);
         }
         self.shard.exchanges.forget(&applied.exchange_places_freed);
+        self.shard.filter_costs.forget(&applied.exchange_places_freed);
     }
 
     /// Asks the directory to delete a queue; `answer` is given once it is gone.

@@ -57,6 +57,7 @@ impl HomeSide<'_> {
             + self.shard.timers.memory_bytes()
             + self.shard.backpressure.memory_bytes()
             + self.shard.exchanges.memory_bytes()
+            + self.shard.filter_costs.memory_bytes()
             + self.shard.held_of_vhosts.memory_bytes()
             + self.shard.parked_mail_bytes
             + mail;

@@ -37,6 +37,8 @@ impl Lists<'_> {
         let Some(home) = self.homes.find(queue) else { return Vec::new() };
         let row = |(selector, behind, waiting): (SelectorFigures, u64, u64)| SelectorRow {
             filter: selector.filter.map(|filter| filter.text().into()),
+            way: selector.way,
+            cost: selector.cost,
             consumers: selector.consumers,
             evaluations: selector.evaluations,
             deliveries: selector.deliveries,

@@ -34,6 +34,12 @@ pub enum Answer {
     QueueFigures(Vec<QueueFigures>),
     /// Filters of a queue's consumers.
     Selectors(Vec<SelectorRow>),
+    /// Filters of exchanges' bindings, of those only that have some.
+    FilterFigures(Vec<FilterFiguresRow>),
+    /// Filters, the dearest first.
+    DearFilters(Part<DearFilterRow, usize>),
+    /// Queues whose consumers have filters.
+    FilteredQueues(Part<QueueId, QueueId>),
     /// Figures of exchanges, of those only to which something was published.
     ExchangeFigures(Vec<ExchangeFigures>),
     /// Figures of virtual hosts.
@@ -146,6 +152,10 @@ pub struct QueueFigures {
 pub struct SelectorRow {
     /// What it says, in normal form; `None` for consumers that want everything.
     pub filter: Option<String>,
+    /// How the queue comes to ask it: `looked_up`, `compared` or `evaluated`; the first where there is none.
+    pub way: &'static str,
+    /// What evaluating it takes, by what it is made of.
+    pub cost: u32,
     /// Consumers that have it.
     pub consumers: u32,
     /// Messages that it was asked about.
@@ -156,6 +166,57 @@ pub struct SelectorRow {
     pub behind: u64,
     /// Messages that it matches and that wait for its consumers, as far as the queue remembers them.
     pub waiting: u64,
+}
+
+/// How many filters the bindings of an exchange have, and what these take of messages on a shard. Steps are some ten
+/// nanoseconds each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterFiguresRow {
+    /// The virtual host.
+    pub vhost: VhostId,
+    /// The exchange's name.
+    pub name: Box<str>,
+    /// Bindings with a filter.
+    pub bindings: u32,
+    /// Distinct filters that are found by values of fields, or by what these begin with.
+    pub looked_up: u32,
+    /// Others of which a part is compared for each message, many at a time.
+    pub compared: u32,
+    /// Those of which a part is evaluated for each message.
+    pub evaluated: u32,
+    /// Fields that they name.
+    pub fields: u32,
+    /// Bytes that they take on each shard.
+    pub bytes: u64,
+    /// Messages that were drawn on the shard: one in sixteen.
+    pub samples: u64,
+    /// Steps for reading one of them, in the mean of the last 32 or so.
+    pub reading_steps: u32,
+    /// Steps for asking the filters.
+    pub matching_steps: u32,
+    /// On the shard that orders changes: whether they take so much that further ones are taken only if they are looked up.
+    pub refuses: bool,
+}
+
+/// A distinct filter of an exchange's bindings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DearFilterRow {
+    /// What it says, in normal form; of a long one the first 200 bytes, with an ellipsis behind them.
+    pub text: String,
+    /// How bodies are read, as arguments have it.
+    pub format: &'static str,
+    /// How it comes to be asked: `looked_up`, `compared` or `evaluated`.
+    pub way: &'static str,
+    /// What evaluating it takes, by what it is made of: a condition 1, a `LIKE` 8, a `REGEXP` 200.
+    pub cost: u32,
+    /// How many bindings have it.
+    pub bindings: u32,
+    /// What the oldest of them leads to: `queue` or `exchange`.
+    pub destination_kind: &'static str,
+    /// The name of that.
+    pub destination: String,
+    /// Its key.
+    pub routing_key: String,
 }
 
 /// What clients of a shard published to an exchange since it exists.

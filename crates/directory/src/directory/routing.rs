@@ -1,10 +1,12 @@
 //! Which queues a message reaches.
 
 use super::Directory;
-use crate::router::{Message, Routes};
-use crate::topology::{Unroutable, too_far};
+use crate::exchange::ExchangeInfo;
+use crate::router::{DearFilter, FilterCost, FilterFigures, Message, Routes};
+use crate::topology::{BindingInfo, Unroutable, too_far};
 use alloc::format;
-use lepus_base::{Rng, VhostId};
+use alloc::vec::Vec;
+use lepus_base::{Rng, ShardId, VhostId};
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
 impl Directory {
@@ -44,6 +46,14 @@ impl Directory {
         self.topology.route_through(vhost, message, rng, routes)
     }
 
+    /// The same directory for one who routes no messages: what filters of bindings say is not kept, which may be very much;
+    /// their texts stand among the arguments. How many there are is known.
+    #[must_use]
+    pub fn without_filters(mut self) -> Directory {
+        self.topology.forget_filters();
+        self
+    }
+
     /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds: what
     /// is found is the same before and after, but sooner.
     pub fn tidy_filters(&mut self, steps: usize) {
@@ -54,6 +64,50 @@ impl Directory {
     #[must_use]
     pub fn has_untidy_filters(&self) -> bool {
         self.topology.has_untidy_filters()
+    }
+
+    /// A shard says what the filters of an exchange's bindings take of a message there, where that is much, or that it is
+    /// not: see [`Capacity::exchange_filter_steps_max`](crate::Capacity::exchange_filter_steps_max). It is forgotten with
+    /// the last of these filters.
+    pub fn note_filter_cost(
+        &mut self,
+        vhost: VhostId,
+        exchange: &str,
+        shard: ShardId,
+        cost: Option<FilterCost>,
+    ) {
+        self.topology.note_filter_cost(vhost, exchange, shard, cost);
+    }
+
+    /// The exchanges of a virtual host whose bindings have filters, by name.
+    pub fn filtered_exchanges(
+        &self,
+        vhost: VhostId,
+    ) -> impl ExactSizeIterator<Item = &ExchangeInfo> {
+        self.topology.filtered_exchanges(vhost)
+    }
+
+    /// How many filters an exchange's bindings have; `None` where there are none.
+    #[must_use]
+    pub fn filter_figures(&self, vhost: VhostId, exchange: &str) -> Option<FilterFigures> {
+        let mut figures = self.topology.outlet(vhost, exchange)?.filter_figures()?;
+        figures.refuses = self.budget.is_too_much(figures.told_steps);
+        Some(figures)
+    }
+
+    /// The dearest filters of an exchange's bindings, so many at most, among those at so many places from `from` on, each
+    /// with the oldest binding that has it; and where to go on. What is evaluated for each message is dearer than what is compared, and that
+    /// dearer than what is looked up.
+    #[must_use]
+    pub fn dearest_filters(
+        &self,
+        vhost: VhostId,
+        exchange: &str,
+        from: usize,
+        places: usize,
+        count: usize,
+    ) -> (Vec<(DearFilter, BindingInfo<'_>)>, Option<usize>) {
+        self.topology.dearest_filters(vhost, exchange, from, places, count)
     }
 
     #[cold]

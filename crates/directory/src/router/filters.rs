@@ -3,6 +3,13 @@
 //! A binding with a filter takes only messages for which its filter is TRUE. An exchange asks all its filters together,
 //! once for a message and only if the message comes to a binding that has one.
 
+mod figures;
+mod sample;
+
+pub(crate) use figures::Dearest;
+pub use figures::{DearFilter, FilterFigures};
+pub use sample::{FilterCost, FilterSample};
+
 use super::{Message, Meter};
 use crate::binding::{Bindings, Link};
 use crate::exchange::ExchangeKind;
@@ -11,11 +18,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use lepus_amqp::table::{Table, TableRef, Value, ValueRef};
-use lepus_base::{HashState, LinearTable};
+use lepus_base::{HashState, LinearTable, ShardId};
 use lepus_filter::{
     BodyFormat, Filter, FilterSet, Limits, Match, Meta, Scratch, SetFull, SetLimits, Subscription,
 };
 use lepus_queue::refusal::{Refusal, RefusalKind};
+use sample::Samples;
 
 /// The argument of a binding that holds its filter.
 pub const FILTER: &str = "x-filter";
@@ -49,6 +57,11 @@ impl Prepared {
         self.0.is_some()
     }
 
+    /// Whether it is one that a set with very dear filters would not take.
+    pub(super) fn is_unanchored(&self) -> bool {
+        self.0.as_ref().is_some_and(|parsed| !parsed.filter.is_looked_up())
+    }
+
     /// How much work it is to put it into the exchange's set, beside what every binding is.
     pub(crate) fn effort(&self) -> usize {
         self.0.as_ref().map_or(0, |parsed| parsed.filter.effort())
@@ -79,7 +92,7 @@ impl Prepared {
             (Prepared(None), _) => Ok(()),
             (Prepared(Some(parsed)), Some(filters)) => filters.check(parsed, limits),
             (Prepared(Some(parsed)), None) => {
-                check_alone(parsed, &Filters::new(HashState::default()), limits)
+                check_alone(parsed, &Filters::new(HashState::default(), 0), limits)
             }
         }
     }
@@ -215,15 +228,20 @@ struct Filtered {
 #[derive(Clone, Debug)]
 pub(crate) struct Filters {
     hash: HashState,
+    /// The place of the exchange.
+    exchange: u32,
     /// One for each way to read bodies that there is.
     sets: Vec<(BodyFormat, FilterSet)>,
     by_binding: LinearTable<Filtered>,
+    /// What shards say that asking them takes there, where it is much.
+    told: Vec<(ShardId, FilterCost)>,
 }
 
 impl Filters {
-    /// Without any filter.
-    pub(crate) fn new(hash: HashState) -> Filters {
-        Filters { hash, sets: Vec::new(), by_binding: LinearTable::new() }
+    /// Without any filter, of the exchange at a place.
+    pub(crate) fn new(hash: HashState, exchange: u32) -> Filters {
+        let (sets, by_binding, told) = (Vec::new(), LinearTable::new(), Vec::new());
+        Filters { hash, exchange, sets, by_binding, told }
     }
 
     /// Number of bindings with a filter.
@@ -298,6 +316,7 @@ impl Filters {
     /// nothing, and take nothing along.
     fn find(&self, message: Message<'_>, scan: &mut FilterScan, meter: &Meter) {
         scan.bindings.clear();
+        let (mut reading, mut matching) = (0, 0);
         for (format, set) in &self.sets {
             let asked = lepus_filter::Message {
                 properties: message.properties,
@@ -320,12 +339,22 @@ impl Filters {
             }
             let steps_max = u64::from(meter.left() / SHARE / STEPS);
             let report = set.matches(&asked, steps_max, &mut scan.scratch, &mut scan.found);
+            reading += report.reading_steps;
+            matching += report.steps - report.reading_steps;
             let steps = report.steps.saturating_mul(u64::from(STEPS));
             meter.spend(u32::try_from(steps).unwrap_or(u32::MAX));
             scan.given_up = scan.given_up.saturating_add(report.has_run_out.into());
             scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
         }
         scan.bindings.sort_unstable();
+        if scan.samples.is_drawn() {
+            scan.samples.add(FilterSample::new(
+                self.exchange,
+                reading,
+                matching,
+                self.unanchored(),
+            ));
+        }
     }
 }
 
@@ -339,12 +368,24 @@ pub(crate) struct FilterScan {
     links: Vec<Link>,
     /// Sets that took more steps than they may, and were not told.
     given_up: u32,
+    samples: Samples,
 }
 
 impl FilterScan {
+    /// Whether there is something to be taken of the two below.
+    #[inline]
+    pub(super) fn has_notes(&self) -> bool {
+        (self.given_up > 0) | !self.samples.is_empty()
+    }
+
     /// How many sets took more steps than they may, since this was asked last.
     pub(super) fn take_given_up(&mut self) -> u32 {
         core::mem::take(&mut self.given_up)
+    }
+
+    /// Messages that were drawn since this was asked last.
+    pub(super) fn take_samples(&mut self) -> impl Iterator<Item = FilterSample> {
+        self.samples.take()
     }
 }
 

@@ -1,12 +1,14 @@
 //! What an exchange has of its bindings: a router that fits its type, and the filters that bindings have.
 
 use super::Router;
-use super::filters::{FilterLimits, Filters, Prepared, is_filtered};
+use super::filters::{
+    Dearest, FilterCost, FilterFigures, FilterLimits, Filters, Prepared, is_filtered,
+};
 use crate::binding::{Binding, Bindings, Destination};
 use crate::exchange::ExchangeKind;
 use alloc::boxed::Box;
 use lepus_amqp::table::TableRef;
-use lepus_base::HashState;
+use lepus_base::{HashState, ShardId};
 use lepus_filter::SetFull;
 
 /// The bindings of one exchange, as routing finds them.
@@ -15,27 +17,39 @@ pub(crate) struct Outlet {
     pub(super) router: Router,
     /// Those of its bindings, if any has one.
     pub(super) filters: Option<Box<Filters>>,
+    /// How many these are in a copy that does not keep them.
+    counted: u32,
     hash: HashState,
 }
 
 impl Outlet {
     /// That of an exchange without bindings. `arguments` are the exchange's.
     pub(crate) fn new(kind: ExchangeKind, arguments: TableRef<'_>, hash: HashState) -> Outlet {
-        Outlet { router: Router::new(kind, arguments, hash), filters: None, hash }
+        Outlet { router: Router::new(kind, arguments, hash), filters: None, counted: 0, hash }
     }
 
-    /// Adds a binding that was checked with [`check_binding`](super::check_binding); `to` is its target by name. Whether
-    /// it has a filter.
+    /// Forgets what the filters of its bindings say; how many there are is known. No message may come any more.
+    pub(crate) fn forget_filters(&mut self) {
+        self.counted = self.filter_count() as u32;
+        self.filters = None;
+    }
+
+    /// Adds a binding that was checked with [`check_binding`](super::check_binding); `to` is its target by name. What its
+    /// filter says is kept where `filter` is given. Whether it has one.
     pub(crate) fn insert(
         &mut self,
         bindings: &mut Bindings,
         place: u32,
         to: &Destination,
-        filter: &Prepared,
+        filter: Option<&Prepared>,
     ) -> bool {
-        let is_filtered = is_filtered(bindings.get(place).arguments());
-        if is_filtered {
-            let filters = self.filters.get_or_insert_with(|| Box::new(Filters::new(self.hash)));
+        let binding = bindings.get(place);
+        let (is_filtered, source) = (is_filtered(binding.arguments()), binding.source);
+        if is_filtered && filter.is_none() {
+            self.counted += 1;
+        } else if let Some(filter) = filter.filter(|_| is_filtered) {
+            let new = || Box::new(Filters::new(self.hash, source));
+            let filters = self.filters.get_or_insert_with(new);
             filter.with(bindings.get(place).arguments(), |parsed| filters.insert(place, parsed));
         }
         if !is_filtered || !self.router.takes_everything() {
@@ -56,6 +70,34 @@ impl Outlet {
         filter.check(self.filters.as_deref(), limits)
     }
 
+    /// The steps that the filters take of a message, where that is more than so many and the filter of one more binding
+    /// would make it more.
+    pub(crate) fn refuses(&self, filter: &Prepared, steps_max: u32) -> Option<u32> {
+        self.filters.as_ref()?.refuses(filter, steps_max)
+    }
+
+    /// A shard says what asking the filters takes there, if that is much.
+    pub(crate) fn note_filter_cost(&mut self, shard: ShardId, cost: Option<FilterCost>) {
+        if let Some(filters) = &mut self.filters {
+            filters.note_cost(shard, cost);
+        }
+    }
+
+    /// How many filters its bindings have, if any has one.
+    pub(crate) fn filter_figures(&self) -> Option<FilterFigures> {
+        self.filters.as_ref().map(|filters| filters.figures())
+    }
+
+    /// The dearest filters, so many at most, among those at so many places from `from` on.
+    pub(crate) fn dearest_filters(
+        &self,
+        from: usize,
+        places: usize,
+        count: usize,
+    ) -> Option<Dearest> {
+        self.filters.as_ref().map(|filters| filters.dearest(from, places, count))
+    }
+
     /// Bytes that its bindings' filters take.
     pub(crate) fn filter_bytes(&self) -> usize {
         self.filters.as_ref().map_or(0, |filters| filters.bytes())
@@ -63,8 +105,13 @@ impl Outlet {
 
     /// Removes a binding. Whether it has a filter.
     pub(crate) fn remove(&mut self, bindings: &mut Bindings, place: u32) -> bool {
-        let was_filtered = self.filters.as_mut().is_some_and(|filters| filters.remove(place));
-        if was_filtered && self.filter_count() == 0 {
+        let was_filtered = match &mut self.filters {
+            Some(filters) => filters.remove(place),
+            None => self.counted > 0 && is_filtered(bindings.get(place).arguments()),
+        };
+        if was_filtered && self.filters.is_none() {
+            self.counted -= 1;
+        } else if was_filtered && self.filter_count() == 0 {
             self.filters = None;
         }
         if !(was_filtered && self.router.takes_everything()) {
@@ -75,7 +122,7 @@ impl Outlet {
 
     /// How many of the bindings have a filter.
     pub(crate) fn filter_count(&self) -> usize {
-        self.filters.as_ref().map_or(0, |filters| filters.len())
+        self.filters.as_ref().map_or(self.counted as usize, |filters| filters.len())
     }
 
     /// Tidies up what is known of filters, for about so many steps of some ten nanoseconds. Returns whether there is more

@@ -46,6 +46,10 @@ pub(super) struct Exchanges {
     holdings: BTreeMap<QueueId, u32>,
     /// Places of those whose filters may be tidied up.
     untidy: BTreeSet<u32>,
+    /// Bytes of bindings' filters, as they were told: those of a clone are fewer, as it has no spare room.
+    filter_bytes: usize,
+    /// What bindings' filters say is not kept: no message comes here.
+    without_filters: bool,
 }
 
 impl Exchanges {
@@ -56,7 +60,26 @@ impl Exchanges {
             by_name: LinearTable::new(),
             holdings: BTreeMap::new(),
             untidy: BTreeSet::new(),
+            filter_bytes: 0,
+            without_filters: false,
         }
+    }
+
+    /// Forgets what filters say, those included that come. Bytes that this sets free.
+    pub(super) fn forget_filters(&mut self) -> usize {
+        self.without_filters = true;
+        self.untidy.clear();
+        for place in 0..self.slots.places() {
+            if let Some(slot) = self.slots.get_mut(place) {
+                slot.outlet.forget_filters();
+            }
+        }
+        core::mem::take(&mut self.filter_bytes)
+    }
+
+    /// Whether what filters say is kept.
+    pub(super) fn has_filters(&self) -> bool {
+        !self.without_filters
     }
 
     pub(super) fn len(&self) -> usize {
@@ -104,20 +127,23 @@ impl Exchanges {
     ) -> Grown {
         let outlet = &mut self.slots[at as usize].outlet;
         let before = outlet.filter_bytes();
-        if outlet.insert(bindings, place, &change.destination, &change.filter) {
+        let filter = Some(&change.filter).filter(|_| !self.without_filters);
+        if outlet.insert(bindings, place, &change.destination, filter) && filter.is_some() {
             self.untidy.insert(at);
         }
-        Grown { before, after: outlet.filter_bytes() }
+        let after = outlet.filter_bytes();
+        self.grown(before, after)
     }
 
     /// The opposite.
     pub(super) fn unbind(&mut self, at: u32, bindings: &mut Bindings, place: u32) -> Grown {
         let outlet = &mut self.slots[at as usize].outlet;
         let before = outlet.filter_bytes();
-        if outlet.remove(bindings, place) {
+        if outlet.remove(bindings, place) && !self.without_filters {
             self.untidy.insert(at);
         }
-        Grown { before, after: outlet.filter_bytes() }
+        let after = outlet.filter_bytes();
+        self.grown(before, after)
     }
 
     /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds. What
@@ -132,7 +158,13 @@ impl Exchanges {
         if !slot.outlet.tidy(steps) {
             self.untidy.remove(&place);
         }
-        Grown { before, after: slot.outlet.filter_bytes() }
+        let after = slot.outlet.filter_bytes();
+        self.grown(before, after)
+    }
+
+    fn grown(&mut self, before: usize, after: usize) -> Grown {
+        self.filter_bytes = self.filter_bytes + after - before;
+        Grown { before, after }
     }
 
     /// Whether [`Exchanges::tidy`] has something to do.

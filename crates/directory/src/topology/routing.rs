@@ -71,6 +71,7 @@ impl Topology {
     }
 
     fn walk(&self, start: u32, message: Message<'_>, rng: &mut Rng, routes: &mut Routes) {
+        debug_assert!(self.exchanges.has_filters(), "no message comes to a copy without filters");
         routes.begin(start, self.exchanges.places());
         while let Some(place) = routes.next_exchange() {
             let slot = self.exchanges.at(place);

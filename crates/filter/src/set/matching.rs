@@ -22,6 +22,8 @@ pub struct Match {
 pub struct Report {
     /// Steps, of some ten nanoseconds each: bytes read by the half dozen, look-ups, branches compared, parts evaluated.
     pub steps: u64,
+    /// Of these, the ones of reading the message, which are in proportion to its bytes.
+    pub reading_steps: u64,
     /// Comparisons of values of unlike types in what was evaluated.
     pub mismatches: u64,
     /// Whether the body was to be read and is malformed.
@@ -66,6 +68,7 @@ impl FilterSet {
         }
         Report {
             steps: steps.used(),
+            reading_steps: steps.allowed(),
             mismatches: *mismatches,
             is_malformed,
             has_run_out: steps.has_run_out(),

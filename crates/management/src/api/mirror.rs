@@ -1,5 +1,7 @@
 //! A copy of the directory beside those of the shards, so that names, permissions and bindings cost no shard anything.
 //!
+//! Bindings' filters are there by their texts alone: nobody routes messages by it.
+//!
 //! It is fed by the changes that all shards apply, in their order. They are applied when somebody looks, and on a thread
 //! when very many wait: a shard that makes a change wakes nobody for it, and waits for nobody's lock, which a thread of low
 //! priority might hold for long.
@@ -71,12 +73,12 @@ impl fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// A copy of `directory`, to be told by [`Mirror::follow`] every change that is made after it.
+    /// A copy of `directory`, but for what filters of bindings say, to be told by [`Mirror::follow`] every change that is made after it.
     ///
     /// # Errors
     /// When the system has no thread.
     pub fn start(directory: Directory) -> io::Result<Mirror> {
-        let directory = RwLock::new(directory);
+        let directory = RwLock::new(directory.without_filters());
         let (changes, waiting) = mpsc::channel();
         let (waiting, count) = (Mutex::new(waiting), AtomicUsize::new(0));
         let filters = AtomicUsize::new(0);

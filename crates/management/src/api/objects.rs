@@ -10,6 +10,7 @@ pub(crate) mod ctl;
 pub(crate) mod definitions;
 pub(crate) mod exchanges;
 pub(crate) mod features;
+pub(crate) mod filters;
 pub(crate) mod health;
 pub(crate) mod limits;
 pub(crate) mod messages;

@@ -1,4 +1,4 @@
-//! Figures of exchanges and virtual hosts: sums over all shards.
+//! Figures of exchanges, their filters, and virtual hosts: sums over all shards.
 
 use super::Running;
 use lepus_base::VhostId;
@@ -32,6 +32,62 @@ pub(crate) fn of_exchanges(
                 sum.routed += row.counts.routed;
                 sum.returned += row.counts.returned;
                 sum.dropped += row.counts.dropped;
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// How many filters the bindings of an exchange have, and what they take of a message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FilterSums {
+    pub(crate) bindings: u32,
+    pub(crate) looked_up: u32,
+    pub(crate) compared: u32,
+    pub(crate) evaluated: u32,
+    pub(crate) fields: u32,
+    /// Bytes on each shard.
+    pub(crate) bytes: u64,
+    /// Messages that were drawn on all shards.
+    pub(crate) samples: u64,
+    /// Steps for reading one of them, in the mean.
+    pub(crate) reading_steps: f64,
+    /// Steps for asking the filters.
+    pub(crate) matching_steps: f64,
+    /// Whether further ones are taken only if they are looked up.
+    pub(crate) refuses: bool,
+}
+
+/// The filters of exchanges' bindings; those whose bindings have none are missing. It blocks.
+///
+/// # Errors
+/// In words, where a shard does not answer.
+pub(crate) fn of_filters(
+    broker: &dyn Running,
+    names: &[ExchangeName],
+) -> Result<HashMap<ExchangeName, FilterSums>, String> {
+    let mut sums: HashMap<ExchangeName, FilterSums> = HashMap::new();
+    for names in names.chunks(PLACES_MAX) {
+        for answer in broker.ask_all(&Query::FilterFigures(names.to_vec()))? {
+            let Answer::FilterFigures(found) = answer else {
+                unreachable!("a question for filters is answered with {answer:?}");
+            };
+            for row in found {
+                let sum = sums.entry((row.vhost, row.name)).or_default();
+                // How many there are is the same on every shard.
+                sum.bindings = row.bindings;
+                (sum.looked_up, sum.compared) = (row.looked_up, row.compared);
+                (sum.evaluated, sum.fields, sum.bytes) = (row.evaluated, row.fields, row.bytes);
+                sum.refuses |= row.refuses;
+                let (before, own) = (sum.samples as f64, row.samples as f64);
+                sum.samples += row.samples;
+                if sum.samples > 0 {
+                    let mix = |mean: f64, steps: u32| {
+                        (mean * before + f64::from(steps) * own) / (before + own)
+                    };
+                    sum.reading_steps = mix(sum.reading_steps, row.reading_steps);
+                    sum.matching_steps = mix(sum.matching_steps, row.matching_steps);
+                }
             }
         }
     }

@@ -5,8 +5,8 @@ use super::context::Context;
 use super::failure::Failure;
 use super::objects::{
     attempts, audit, bindings, channels, connections, consumers, ctl, definitions, exchanges,
-    features, health, limits, messages, moves, node, overview, parameters, permissions, policies,
-    queues, sessions, shovels, users, vhosts,
+    features, filters, health, limits, messages, moves, node, overview, parameters, permissions,
+    policies, queues, sessions, shovels, users, vhosts,
 };
 use super::request::Reply;
 
@@ -229,6 +229,8 @@ static ENTRIES: &[Entry] = &[
     Entry { pattern: "lepus/session", actions: &[post(Password, sessions::begin), delete(Member, sessions::end)] },
     Entry { pattern: "lepus/sessions", actions: &[get(Member, sessions::list)] },
     Entry { pattern: "lepus/sessions/{i}", actions: &[delete(Member, sessions::revoke)] },
+    Entry { pattern: "lepus/filters", actions: &[get(Member, filters::list)] },
+    Entry { pattern: "lepus/filters/{v}", actions: &[get(Member, filters::of_vhost)] },
     Entry { pattern: "lepus/audit", actions: &[get(Administrator, audit::list)] },
     Entry { pattern: "lepus/ctl/state", actions: &[get(Administrator, ctl::state)] },
     Entry { pattern: "lepus/ctl/lifecycle", actions: &[post(Administrator, ctl::change_state)] },

@@ -33,13 +33,22 @@ impl<'q> SelectorList<'q> {
         })
     }
 
+    /// Whether one of them is of consumers that do not want everything.
+    pub fn are_any_filtered(self) -> bool {
+        self.selectors.is_some_and(Selectors::are_any_filtered)
+    }
+
     fn numbered(self) -> impl Iterator<Item = (Number, SelectorFigures)> + 'q {
-        let selectors = self.selectors.into_iter().flat_map(Selectors::iter);
-        selectors.map(move |(number, filter, consumers)| {
-            let counts = self.aside.map_or((0, 0), |aside| aside.counts(number));
-            let (evaluations, deliveries) = counts;
-            let filter = filter.cloned();
-            (number, SelectorFigures { filter, consumers, evaluations, deliveries })
-        })
+        let of = move |all: &'q Selectors| {
+            all.iter().map(move |(number, filter, consumers)| {
+                let counts = self.aside.map_or((0, 0), |aside| aside.counts(number));
+                let ((evaluations, deliveries), (way, cost)) = (counts, all.cost(number));
+                let filter = filter.cloned();
+                let figures =
+                    SelectorFigures { filter, way, cost, consumers, evaluations, deliveries };
+                (number, figures)
+            })
+        };
+        self.selectors.into_iter().flat_map(of)
     }
 }

@@ -3,11 +3,12 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use core::fmt;
 
 use lepus_base::HashState;
 use lepus_filter::{
-    BodyFormat, Filter, FilterSet, Match, Message, Meta, Scratch, SetLimits, Subscription,
+    BodyFormat, Filter, FilterSet, Match, Message, Meta, Scratch, SetLimits, Subscription, Way,
 };
 
 use crate::message::MessageView;
@@ -17,6 +18,8 @@ pub const SELECTORS_MAX: usize = 64;
 /// Steps that all selectors of a queue together may take for a message, of some ten nanoseconds each. One that takes more
 /// matches none of them.
 const STEPS_MAX: u64 = 32_768;
+/// Steps that take as long as a filter's unit of effort, some two microseconds.
+const EFFORT_STEPS: u64 = 200;
 
 /// Bytes that the filters of a queue take at most, of those that read bodies in the same way.
 const SET_BYTES_MAX: usize = 1 << 20;
@@ -68,6 +71,10 @@ impl fmt::Debug for ConsumerFilter {
 pub struct SelectorFigures {
     /// Its filter; `None` for consumers that want everything.
     pub filter: Option<Arc<ConsumerFilter>>,
+    /// How it comes to be asked: `looked_up`, `compared` or `evaluated`.
+    pub way: &'static str,
+    /// What evaluating it takes, by what it is made of.
+    pub cost: u32,
     /// Consumers that have it.
     pub consumers: u32,
     /// Messages that it was asked about.
@@ -131,8 +138,23 @@ struct Selector {
     consumers: u32,
     /// The set that it is in, and its place there; [`EVERYTHING`] is in none.
     filed: Option<(usize, Subscription)>,
-    /// Itself alone, to be asked where all together take too much.
-    alone: Option<Box<FilterSet>>,
+    /// Itself alone, to be asked where all together take too much; made when they do for the first time.
+    alone: OnceCell<Box<FilterSet>>,
+}
+
+impl Selector {
+    /// Itself alone, at a place of all; none for everything. It is made where it is not there, which takes steps.
+    fn alone(&self, place: usize, steps: &mut u64) -> Option<&FilterSet> {
+        let filter = self.filter.as_ref()?;
+        let made = || {
+            *steps += EFFORT_STEPS * filter.filter.effort() as u64;
+            let mut alone = Box::new(FilterSet::new(SET_LIMITS, filter.hash));
+            let added = alone.add(&filter.filter, place as u64);
+            assert!(added.is_ok(), "what a set with others takes is taken alone");
+            alone
+        };
+        Some(self.alone.get_or_init(made))
+    }
 }
 
 /// The selectors of a queue with filtered consumers.
@@ -210,12 +232,7 @@ impl Selectors {
         if place == self.all.len() {
             self.all.push(None);
         }
-        let alone = filter.map(|filter| {
-            let mut alone = Box::new(FilterSet::new(SET_LIMITS, filter.hash));
-            let added = alone.add(&filter.filter, place as u64);
-            assert!(added.is_ok(), "what a set with others takes is taken alone");
-            alone
-        });
+        let alone = OnceCell::new();
         self.all[place] = Some(Selector { filter: filter.cloned(), consumers, filed, alone });
         self.present |= bit(place as Number);
         Ok((place as Number, true))
@@ -243,6 +260,14 @@ impl Selectors {
             let selector = selector.as_ref()?;
             Some((place as Number, selector.filter.as_ref(), selector.consumers))
         })
+    }
+
+    /// How a selector comes to be asked, and what evaluating it takes. One for everything takes nothing.
+    pub(super) fn cost(&self, number: Number) -> (&'static str, u32) {
+        let selector = self.all.get(usize::from(number)).and_then(Option::as_ref);
+        let filed = selector.and_then(|selector| selector.filed);
+        let listed = filed.and_then(|(set, subscription)| self.sets[set].1.listed(subscription));
+        listed.map_or((Way::LookedUp.name(), 0), |listed| (listed.way.name(), listed.cost))
     }
 
     /// The filter of a selector, which its consumers share.
@@ -300,11 +325,14 @@ impl Selectors {
     /// Asks those that read bodies in a way one by one, each with its share: what one takes is not what others miss.
     #[cold]
     fn ask_each(&self, message: &Message<'_>, scratch: &mut SelectScratch, steps: &mut u64) {
-        let alike = self.all.iter().flatten().filter(|selector| {
+        let all = self.all.iter().enumerate();
+        let all = all.filter_map(|(place, selector)| Some((place, selector.as_ref()?)));
+        let alike = all.filter(|(_, selector)| {
             selector.filter.as_ref().is_some_and(|filter| filter.format == message.format)
         });
         let share = STEPS_MAX / (alike.clone().count().max(1) as u64);
-        for alone in alike.filter_map(|selector| selector.alone.as_ref()) {
+        for (place, selector) in alike {
+            let Some(alone) = selector.alone(place, steps) else { continue };
             let report = alone.matches(message, share, &mut scratch.scratch, &mut scratch.found);
             *steps += report.steps;
             scratch.given_up += u32::from(report.has_run_out);
@@ -314,7 +342,7 @@ impl Selectors {
     /// Allocated bytes, about.
     pub(super) fn memory_bytes(&self) -> usize {
         let texts = self.all.iter().flatten().filter_map(|selector| selector.filter.as_ref());
-        let alone = self.all.iter().flatten().filter_map(|selector| selector.alone.as_ref());
+        let alone = self.all.iter().flatten().filter_map(|selector| selector.alone.get());
         self.all.capacity() * size_of::<Option<Selector>>()
             + texts.map(|filter| filter.text().len()).sum::<usize>()
             + self.sets.iter().map(|(_, set)| set.bytes()).sum::<usize>()
@@ -389,5 +417,47 @@ mod tests {
             MessageView { properties: &[0, 0], body: b"{\"x\":1}", ..MessageView::default() };
         let found = all.ask(&view, &mut SelectScratch::default());
         assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+    }
+
+    #[test]
+    fn a_filter_is_kept_once_until_all_together_take_too_much() {
+        let mut all = Selectors::new();
+        let many = |from: usize| {
+            let values: Vec<_> = (from..from + 60).map(|n| alloc::format!("'{n}'")).collect();
+            alloc::format!("p.type IN ({})", values.join(", "))
+        };
+        let mut sets = 0;
+        for number in 0..9 {
+            let text = match number {
+                // What it takes is not to be had of the others.
+                0 => "b.t REGEXP '(a?){300}b'".into(),
+                _ => many(100 * number),
+            };
+            let _ = all.join(Some(&filter(&text)), 1).unwrap();
+            sets += all.sets[0].1.bytes() / 9;
+        }
+        let once = all.memory_bytes();
+        let texts: usize = (1..10).map(|n| all.filter(n).unwrap().text().len()).sum();
+        let places = all.all.capacity() * size_of::<Option<Selector>>();
+        assert_eq!(once, all.sets[0].1.bytes() + texts + places);
+        assert_eq!(all.cost(1).0, "evaluated");
+        assert_eq!(
+            (all.cost(2).0, all.cost(0), all.cost(40)),
+            ("looked_up", all.cost(0), all.cost(0))
+        );
+        assert_eq!(ask(&all, "830"), 1 << 9);
+        assert_eq!(all.memory_bytes(), once);
+        let properties = Properties { message_type: Some("120".into()), ..Properties::default() };
+        let properties = properties.to_bytes();
+        let body = alloc::format!("{{\"t\":\"{}\"}}", "a".repeat(20_000));
+        let (properties, body) = (&properties[..], body.as_bytes());
+        let view = MessageView { properties, body, ..MessageView::default() };
+        let mut scratch = SelectScratch::default();
+        let found = all.ask(&view, &mut scratch);
+        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+        assert_eq!(scratch.take_given_up(), 1, "the others were asked by themselves");
+        assert!(all.memory_bytes() > once + sets / 2, "{} of {once}", all.memory_bytes());
+        // They say the same.
+        assert_eq!(ask(&all, "830"), 1 << 9);
     }
 }

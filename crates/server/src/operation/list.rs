@@ -8,6 +8,7 @@ use crate::figures::Figures;
 use lepus_base::{ShardId, VhostId};
 use lepus_broker::query::{NAMES_MAX, Names, PLACES_MAX, Page, Part, Rights, RightsPlace};
 use lepus_broker::{Answer, Query};
+use lepus_management::api::{self, Api};
 use lepus_management::table::{Row, part};
 use serde_json::{Value, json};
 
@@ -125,6 +126,53 @@ pub fn bindings(figures: &Figures, request: &Value) -> Result<Value, String> {
         Answer::Bindings(found) => Some(found),
         _ => None,
     })
+}
+
+/// Columns of the list of filters.
+const FILTER_COLUMNS: [&str; 9] = [
+    "kind",
+    "name",
+    "filters",
+    "looked_up",
+    "compared",
+    "evaluated",
+    "microseconds",
+    "evaluations_per_delivery",
+    "dearest",
+];
+
+/// Exchanges and queues with filters, by what these take of a message: rows of the management API's list, a page of it
+/// for each part.
+pub fn filters(api: &Api, request: &Value) -> Result<Value, String> {
+    let vhost = super::vhost_name(request);
+    let page = request["from"].as_u64().unwrap_or(1);
+    let path =
+        format!("/api/lepus/filters?sort=microseconds&sort_reverse=true&page_size=500&page={page}");
+    let asked = api::Request::of_operator("GET", &path, Vec::new());
+    let reply = api.answer(&api::Request { vhost: Some(vhost.clone()), ..asked });
+    let body = reply.body.unwrap_or_default();
+    let (items, count) = match (reply.status, body["items"].as_array()) {
+        (200, Some(items)) => (items.as_slice(), body["page_count"].as_u64().unwrap_or(0)),
+        // The list became shorter meanwhile.
+        (400, _) if page > 1 => (&[][..], 0),
+        (404, _) => return Err(format!("there is no virtual host {vhost:?}")),
+        _ => return Err(body["reason"].as_str().unwrap_or("there is no list").to_owned()),
+    };
+    let row = |item: &Value| -> Value {
+        let cell = |column: &&str| match *column {
+            "dearest" => item["dearest"][0]["filter"].clone(),
+            "microseconds" | "evaluations_per_delivery" => {
+                let value = item[*column].as_f64();
+                value.map_or(Value::Null, |value| json!((value * 100.0).round() / 100.0))
+            }
+            column => item[column].clone(),
+        };
+        FILTER_COLUMNS.iter().map(cell).collect()
+    };
+    let rows: Vec<Value> = items.iter().map(row).collect();
+    let next = (page < count).then_some(page + 1);
+    // What came to another page meanwhile is told once.
+    Ok(json!({"columns": FILTER_COLUMNS, "rows": rows, "next": next, "named_by": 2}))
 }
 
 /// Virtual hosts.

@@ -6,6 +6,7 @@ use crate::session::{Seen, connect};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lepus_amqp::method::basic;
+use lepus_amqp::table::Table;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -847,4 +848,107 @@ fn members_see_their_own() {
     let answer = member.send("POST", "/queues/%2F/q/get", "", &body.to_string());
     assert_eq!((answer.status, answer.body), (200, json!([])));
     assert_eq!(member.delete("/queues/%2F/q/contents"), 204);
+}
+
+/// Where filters stand, what they take, and who may see it.
+#[test]
+fn filters_are_listed_with_what_they_take_and_the_dearest() {
+    let (_scratch, program) = started("api-filters");
+    let guest = User::guest(&program);
+    assert_eq!(guest.get("/lepus/filters"), json!([]));
+    assert_eq!(program.order(&["list", "filters", "--json"]), Ok("[]\n".to_owned()));
+    for queue in ["q", "other"] {
+        guest.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    }
+    guest.put("/vhosts/v", Value::Null);
+    guest.put("/queues/v/q", json!({}));
+    let long = format!("b.text REGEXP '{}'", "x".repeat(300));
+    for (vhost, exchange, queue, text) in [
+        ("%2F", "amq.topic", "q", "a = 1"),
+        ("%2F", "amq.topic", "q", "a > 1 AND b.price < 5"),
+        ("%2F", "amq.topic", "other", &long),
+        ("%2F", "amq.fanout", "q", "country = 'UK'"),
+        ("v", "amq.fanout", "q", "LENGTH(a) > 5"),
+    ] {
+        let body = json!({"routing_key": "k", "arguments": {"x-filter": text}});
+        let path = format!("/bindings/{vhost}/e/{exchange}/q/{queue}");
+        let answer = guest.send("POST", &path, "", &body.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+    let all = guest.get("/lepus/filters");
+    let names = |rows: &Value| -> Vec<String> {
+        let of = |row: &Value| format!("{} {} {}", row["kind"], row["vhost"], row["name"]);
+        rows.as_array().unwrap().iter().map(of).collect()
+    };
+    let fanout = r#""exchange" "/" "amq.fanout""#;
+    let topic = r#""exchange" "/" "amq.topic""#;
+    let other = r#""exchange" "v" "amq.fanout""#;
+    assert_eq!(names(&all), [fanout, topic, other]);
+    let row = &all[1];
+    let counts = ["bindings", "filters", "looked_up", "compared", "evaluated", "fields"];
+    assert_eq!(counts.map(|name| row[name].as_u64()), [3, 3, 1, 1, 1, 3].map(Some), "{row}");
+    assert_eq!((&row["microseconds"], &row["takes_looked_up_only"]), (&Value::Null, &json!(false)));
+    let dearest = row["dearest"].as_array().unwrap();
+    assert_eq!(dearest.len(), 3);
+    let first = &dearest[0];
+    assert_eq!(first["filter"], format!("{}…", &long[..200]));
+    assert_eq!(
+        (&first["way"], &first["destination"], &first["destination_type"], &first["routing_key"]),
+        (&json!("evaluated"), &json!("other"), &json!("queue"), &json!("k"))
+    );
+    assert_eq!((&dearest[1]["way"], &dearest[2]["way"]), (&json!("compared"), &json!("looked_up")));
+
+    // The first message of a shard is one that is looked at.
+    let mut session = connect(program.amqp);
+    for _ in 0..100 {
+        let publish =
+            basic::Publish { exchange: "amq.topic", routing_key: "k", ..Default::default() };
+        session.send(1, publish);
+        session.send_raw(&[2, 0, 1, 0, 0, 0, 14, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 206]);
+    }
+    session.declare("own");
+    let sorted = guest.get("/lepus/filters?sort=microseconds&sort_reverse=true&page=1&page_size=1");
+    assert_eq!(names(&sorted["items"]), [topic]);
+    assert_eq!((&sorted["total_count"], &sorted["page_count"]), (&json!(3), &json!(3)));
+    let row = &sorted["items"][0];
+    assert!(row["sampled_messages"].as_u64() > Some(0), "{row}");
+    assert!(row["microseconds"].as_f64().unwrap() > 0.0, "{row}");
+
+    let arguments = Table::new().with("x-filter", "a LIKE '%x'").to_bytes();
+    let consume =
+        basic::Consume { queue: "own", arguments: arguments.as_ref(), ..Default::default() };
+    assert!(matches!(session.call(1, consume), Seen::Method(..)));
+    for _ in 0..3 {
+        session.publish(1, "own", b"nobody wants it");
+    }
+    session.declare("own");
+    let rows = guest.get("/lepus/filters/%2F");
+    assert_eq!(names(&rows), [fanout, topic, r#""queue" "/" "own""#]);
+    let row = &rows[2];
+    let counts = ["consumers", "filters", "evaluated", "evaluations", "deliveries"];
+    assert_eq!(counts.map(|name| row[name].as_u64()), [1, 1, 1, 3, 0].map(Some), "{row}");
+    assert_eq!(row["dearest"][0]["filter"], "a LIKE '%x'");
+    assert_eq!(guest.get("/lepus/filters?page=1&name=own")["filtered_count"], 1);
+    let table = program.order(&["list", "filters"]).unwrap();
+    let lines: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(lines[0], ["kind", "name", "filters"]);
+    assert_eq!(lines[1], ["exchange", "amq.topic", "3"], "the dearest comes first: {table}");
+    assert_eq!(lines.len(), 4, "{table}");
+    assert!(table.contains("a LIKE '%x'"), "{table}");
+    let of_v = program.order(&["list", "filters", "--vhost", "v", "--json"]).unwrap();
+    let of_v: Value = serde_json::from_str(&of_v).unwrap();
+    assert_eq!((&of_v[0]["evaluated"], &of_v[0]["dearest"]), (&json!(1), &json!("LENGTH(a) > 5")));
+    let missing = program.order(&["list", "filters", "--vhost", "none"]).unwrap_err();
+    assert!(missing.contains("there is no virtual host \"none\""), "{missing}");
+
+    // As with bindings: whoever may enter the virtual host.
+    guest.put("/users/ann", json!({"password": "p", "tags": "management"}));
+    guest.put("/users/nobody", json!({"password": "p", "tags": ""}));
+    guest.put("/permissions/v/ann", json!({"configure": "", "write": "", "read": ""}));
+    let ann = User::new(program.management, "ann:p");
+    assert_eq!(names(&ann.get("/lepus/filters")), [other]);
+    assert_eq!(ann.code("GET", "/lepus/filters/%2F", &Value::Null).0, 404);
+    let nobody = User::new(program.management, "nobody:p");
+    assert_eq!(nobody.code("GET", "/lepus/filters", &Value::Null).0, 401);
 }
