@@ -607,7 +607,7 @@ fn a_copy_without_filters_knows_how_many_there_are() {
         fixture.does(&unbind(at));
         copy.apply(fixture.changes.last().unwrap());
     }
-    assert_eq!(counts(&copy).2, [""; 0].map(|name| Box::from(name)));
+    assert!(counts(&copy).2.is_empty());
     while fixture.directory.has_untidy_filters() {
         fixture.directory.tidy_filters(1_000);
     }
