@@ -1,13 +1,14 @@
 //! How much the directory may hold, whoever declares it.
 
 use crate::accounts::Accounts;
-use crate::change::Change;
+use crate::change::{BindingChange, Change};
 use crate::parameters::Parameters;
 use crate::policies::Policies;
 use crate::router::{FilterLimits, Outlet, is_filtered};
 use crate::size::{Kind, arguments_of, kind_of};
 use crate::topology::Topology;
 use alloc::format;
+use alloc::string::String;
 use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// Of each limit one part in so many is divided among the virtual hosts: so much each of them may
@@ -190,47 +191,9 @@ impl Budget {
             }
         }
         if let Change::Bound(binding) = change
-            && is_filtered(binding.arguments.as_ref())
+            && let Err(why) = self.check_filter(binding, accounts, topology)
         {
-            let outlet = topology.outlet(binding.vhost, &binding.source);
-            let of_exchange = outlet.map_or(0, Outlet::filter_count);
-            let of_vhost = topology.size().holding(binding.vhost, Kind::Filter);
-            let limit = self.capacity.exchange_filters_max;
-            if limit == 0 {
-                return refuse(format!(
-                    "cannot {what}: filters are switched off here; limits.exchange_filters_max says how many there may be"
-                ));
-            }
-            if of_exchange as u64 >= limit {
-                return refuse(format!("cannot {what}: {limit} of its bindings have a filter"));
-            }
-            let limit = self.capacity.vhost_filters_max;
-            if of_vhost >= limit {
-                let vhost = accounts.vhost_name(vhost);
-                return refuse(format!(
-                    "cannot {what}: {limit} bindings in vhost '{vhost}' have a filter"
-                ));
-            }
-        }
-        if let Change::Bound(binding) = change
-            && let Some(outlet) = topology.outlet(binding.vhost, &binding.source)
-        {
-            let limits = FilterLimits {
-                fields_max: self.capacity.exchange_filter_fields_max,
-                bytes_max: self.capacity.exchange_filter_bytes_max,
-            };
-            if let Err(full) = outlet.check_filter(&binding.filter, limits) {
-                return refuse(format!("cannot {what}: its filters would have {full}"));
-            }
-            let limit = self.capacity.exchange_filter_steps_max;
-            if let Some(steps) = outlet.refuses(&binding.filter, limit) {
-                return refuse(format!(
-                    "cannot {what}: its filters take {} µs of a message; above {} µs only such are taken as can be looked up \
-                     (a field = or IN values, LIKE 'text%'): see 'lepus list filters'",
-                    micros(steps),
-                    micros(limit)
-                ));
-            }
+            return refuse(format!("cannot {what}: {why}"));
         }
         let limit = self.capacity.vhost_arguments_bytes_max;
         if bytes > 0 && topology.size().arguments(vhost) + bytes as u64 > limit {
@@ -240,6 +203,54 @@ impl Budget {
             ));
         }
         Ok(())
+    }
+
+    /// Whether the filter of one more binding may be there, if it has one.
+    ///
+    /// # Errors
+    /// In words.
+    fn check_filter(
+        &self,
+        binding: &BindingChange,
+        accounts: &Accounts,
+        topology: &Topology,
+    ) -> Result<(), String> {
+        let outlet = topology.outlet(binding.vhost, &binding.source);
+        if is_filtered(binding.arguments.as_ref()) {
+            let of_exchange = outlet.map_or(0, Outlet::filter_count);
+            let of_vhost = topology.size().holding(binding.vhost, Kind::Filter);
+            let limit = self.capacity.exchange_filters_max;
+            if limit == 0 {
+                return Err(
+                    "filters are switched off here; limits.exchange_filters_max says how many there may be".into()
+                );
+            }
+            if of_exchange as u64 >= limit {
+                return Err(format!("{limit} of its bindings have a filter"));
+            }
+            let limit = self.capacity.vhost_filters_max;
+            if of_vhost >= limit {
+                let vhost = accounts.vhost_name(binding.vhost);
+                return Err(format!("{limit} bindings in vhost '{vhost}' have a filter"));
+            }
+        }
+        let Some(outlet) = outlet else { return Ok(()) };
+        let limits = FilterLimits {
+            fields_max: self.capacity.exchange_filter_fields_max,
+            bytes_max: self.capacity.exchange_filter_bytes_max,
+        };
+        let room = outlet.check_filter(&binding.filter, limits);
+        room.map_err(|full| format!("its filters would have {full}"))?;
+        let limit = self.capacity.exchange_filter_steps_max;
+        match outlet.refuses(&binding.filter, limit) {
+            None => Ok(()),
+            Some(steps) => Err(format!(
+                "its filters take {} µs of a message; above {} µs only such are taken as can be looked up \
+                 (a field = or IN values, LIKE 'text%'): see 'lepus list filters'",
+                micros(steps),
+                micros(limit)
+            )),
+        }
     }
 
     /// Whether one more policy or parameter may be there, of its size. One that takes the place of another counts as

@@ -2,6 +2,7 @@
 
 mod clearing;
 mod exchanges;
+mod filtered;
 mod listing;
 mod queues;
 mod removal;
@@ -12,7 +13,7 @@ use crate::binding::{Bindings, Chain, Destination, Target};
 use crate::change::{Applied, BindingChange, Change};
 use crate::exchange::{ExchangeInfo, PREDECLARED};
 use crate::queue_info::QueueInfo;
-use crate::router::{FilterCost, Outlet, Route, is_filtered};
+use crate::router::{Outlet, Route, is_filtered};
 use crate::size::{Kind, Size, arguments_of, kind_of};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -21,8 +22,9 @@ use alloc::vec::Vec;
 use clearing::Clearing;
 use core::hash::{BuildHasher, Hasher};
 use exchanges::{ExchangeSlot, Exchanges};
+pub(crate) use filtered::{FilterWork, Filtered};
 use lepus_amqp::table::TableBytes;
-use lepus_base::{HashState, QueueId, ShardId, VhostId};
+use lepus_base::{HashState, QueueId, VhostId};
 use lepus_queue::QueueSettings;
 pub use listing::{BindingInfo, DestinationRef};
 use queues::{QueueSlot, Queues};
@@ -395,40 +397,10 @@ impl Topology {
         self.exchanges.place(vhost, exchange).map(|place| &self.exchanges.at(place).outlet)
     }
 
-    /// Forgets what filters of bindings say, see [`Directory::without_filters`](crate::Directory::without_filters).
-    pub(crate) fn forget_filters(&mut self) {
-        let bytes = self.exchanges.forget_filters();
-        self.size.change(bytes, 0);
-    }
-
-    /// A shard says what an exchange's filters take of a message there, if that is much.
-    pub(crate) fn note_filter_cost(
-        &mut self,
-        vhost: VhostId,
-        exchange: &str,
-        shard: ShardId,
-        cost: Option<FilterCost>,
-    ) {
-        if let Some(place) = self.exchanges.place(vhost, exchange) {
-            self.exchanges.at_mut(place).outlet.note_filter_cost(shard, cost);
-        }
-    }
-
     /// As how many bindings one counts that goes: a filter is taken apart.
     fn removal(&self, binding: u32) -> usize {
         let is_filtered = is_filtered(self.bindings.get(binding).arguments());
         if is_filtered { FILTER_REMOVAL } else { 1 }
-    }
-
-    /// What is known of filters may be tidied up, see [`Exchanges::tidy`].
-    pub(crate) fn tidy_filters(&mut self, steps: usize) {
-        let grown = self.exchanges.tidy(steps);
-        self.size.change(grown.before, grown.after);
-    }
-
-    /// Whether there is something to tidy up.
-    pub(crate) fn has_untidy_filters(&self) -> bool {
-        self.exchanges.is_untidy()
     }
 }
 

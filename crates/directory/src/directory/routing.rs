@@ -3,7 +3,7 @@
 use super::Directory;
 use crate::exchange::ExchangeInfo;
 use crate::router::{DearFilter, FilterCost, FilterFigures, Message, Routes};
-use crate::topology::{BindingInfo, Unroutable, too_far};
+use crate::topology::{BindingInfo, FilterWork, Filtered, Unroutable, too_far};
 use alloc::format;
 use alloc::vec::Vec;
 use lepus_base::{Rng, ShardId, VhostId};
@@ -50,20 +50,20 @@ impl Directory {
     /// their texts stand among the arguments. How many there are is known.
     #[must_use]
     pub fn without_filters(mut self) -> Directory {
-        self.topology.forget_filters();
+        FilterWork::of(&mut self.topology).forget();
         self
     }
 
     /// Tidies up what exchanges know of their bindings' filters, for about so many steps of some ten nanoseconds: what
     /// is found is the same before and after, but sooner.
     pub fn tidy_filters(&mut self, steps: usize) {
-        self.topology.tidy_filters(steps);
+        FilterWork::of(&mut self.topology).tidy(steps);
     }
 
     /// Whether [`Directory::tidy_filters`] has something to do.
     #[must_use]
     pub fn has_untidy_filters(&self) -> bool {
-        self.topology.has_untidy_filters()
+        Filtered::of(&self.topology).are_untidy()
     }
 
     /// A shard says what the filters of an exchange's bindings take of a message there, where that is much, or that it is
@@ -76,7 +76,7 @@ impl Directory {
         shard: ShardId,
         cost: Option<FilterCost>,
     ) {
-        self.topology.note_filter_cost(vhost, exchange, shard, cost);
+        FilterWork::of(&mut self.topology).note_cost(vhost, exchange, shard, cost);
     }
 
     /// The exchanges of a virtual host whose bindings have filters, by name.
@@ -84,13 +84,13 @@ impl Directory {
         &self,
         vhost: VhostId,
     ) -> impl ExactSizeIterator<Item = &ExchangeInfo> {
-        self.topology.filtered_exchanges(vhost)
+        Filtered::of(&self.topology).in_vhost(vhost)
     }
 
     /// How many filters an exchange's bindings have; `None` where there are none.
     #[must_use]
     pub fn filter_figures(&self, vhost: VhostId, exchange: &str) -> Option<FilterFigures> {
-        let mut figures = self.topology.outlet(vhost, exchange)?.filter_figures()?;
+        let mut figures = Filtered::of(&self.topology).figures(vhost, exchange)?;
         figures.refuses = self.budget.is_too_much(figures.told_steps);
         Some(figures)
     }
@@ -107,7 +107,7 @@ impl Directory {
         places: usize,
         count: usize,
     ) -> (Vec<(DearFilter, BindingInfo<'_>)>, Option<usize>) {
-        self.topology.dearest_filters(vhost, exchange, from, places, count)
+        Filtered::of(&self.topology).dearest(vhost, exchange, from, places, count)
     }
 
     #[cold]

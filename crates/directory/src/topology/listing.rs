@@ -5,7 +5,7 @@ use crate::binding::{Chain, Destination};
 use crate::change::BindingChange;
 use crate::exchange::ExchangeInfo;
 use crate::queue_info::QueueInfo;
-use crate::router::{DearFilter, Dearest, Prepared};
+use crate::router::Prepared;
 use alloc::vec::Vec;
 use lepus_amqp::table::TableRef;
 use lepus_base::VhostId;
@@ -180,41 +180,7 @@ impl Topology {
         }
     }
 
-    /// The exchanges of a virtual host whose bindings have filters, by name.
-    pub(crate) fn filtered_exchanges(
-        &self,
-        vhost: VhostId,
-    ) -> impl ExactSizeIterator<Item = &ExchangeInfo> {
-        let is_one = |slot: &&ExchangeSlot| {
-            slot.info.vhost == vhost && !slot.is_gone && slot.outlet.filter_count() > 0
-        };
-        let found = self.exchanges.iter().filter(is_one);
-        let mut found: Vec<&ExchangeInfo> = found.map(|slot| &slot.info).collect();
-        found.sort_unstable_by_key(|info| &info.name);
-        found.into_iter()
-    }
-
-    /// The dearest filters of an exchange's bindings among those at some places, see
-    /// [`Directory::dearest_filters`](crate::Directory::dearest_filters).
-    pub(crate) fn dearest_filters(
-        &self,
-        vhost: VhostId,
-        exchange: &str,
-        from: usize,
-        places: usize,
-        count: usize,
-    ) -> (Vec<(DearFilter, BindingInfo<'_>)>, Option<usize>) {
-        let outlet = self.outlet(vhost, exchange);
-        let found = outlet.and_then(|it| it.dearest_filters(from, places, count));
-        let Some(Dearest { filters, next }) = found else { return (Vec::new(), None) };
-        let with_binding = |filter: DearFilter| {
-            let oldest = self.binding_info(filter.oldest);
-            (filter, oldest)
-        };
-        (filters.into_iter().map(with_binding).collect(), next)
-    }
-
-    fn binding_info(&self, place: u32) -> BindingInfo<'_> {
+    pub(super) fn binding_info(&self, place: u32) -> BindingInfo<'_> {
         let binding = self.bindings.get(place);
         let destination = match binding.target.split() {
             Ok(queue) => DestinationRef::Queue(self.queues.at(queue).info.name()),
