@@ -163,7 +163,10 @@ impl Mirror {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_amqp::table::Table;
     use lepus_base::HashState;
+    use lepus_broker::binding::Destination;
+    use lepus_broker::directory::{Checked, Request};
 
     /// Whoever catches up sees all that was told before, however many threads do so.
     #[test]
@@ -217,5 +220,45 @@ mod tests {
         while mirror.directory().version() < WAITING_MAX as u64 {
             std::thread::yield_now();
         }
+    }
+
+    /// Nobody asks them here, and their memory is in no budget.
+    #[test]
+    fn filters_of_bindings_are_not_kept_but_known() {
+        let mut origin = Directory::new(HashState::new(1), 1);
+        for change in Directory::preset("guest", b"guest", [0; 4], "/") {
+            origin.apply(&change);
+        }
+        let vhost = origin.vhost("/").unwrap();
+        let bind = |number: usize| Request::Bind {
+            vhost: vhost.into(),
+            source: "amq.fanout".to_owned(),
+            destination: Destination::Exchange("amq.topic".into()),
+            routing_key: String::new(),
+            arguments: Table::new().with("x-filter", format!("a = {number}").as_str()),
+            connection: None,
+        };
+        let made = |origin: &mut Directory, number| match origin.check(&bind(number)) {
+            Ok(Checked::Change(change)) => {
+                origin.apply(&change);
+                Arc::new(change)
+            }
+            other => panic!("{other:?}"),
+        };
+        for number in 0..500 {
+            made(&mut origin, number);
+        }
+        let mirror = Mirror::start(origin.clone()).unwrap();
+        for number in 500..1000 {
+            mirror.follow(&made(&mut origin, number));
+        }
+        mirror.catch_up();
+        let copy = mirror.directory();
+        assert_eq!(copy.binding_count(), 1000);
+        assert_eq!(copy.filtered_exchanges(vhost).len(), 1);
+        assert_eq!(copy.filter_figures(vhost, "amq.fanout"), None);
+        let of_filters = origin.filter_figures(vhost, "amq.fanout").unwrap().bytes as usize;
+        assert!(of_filters > 1000 * 150, "{of_filters} bytes");
+        assert_eq!(copy.bytes(), origin.bytes() - of_filters);
     }
 }
