@@ -285,6 +285,7 @@ impl Broker {
                 Timer::Trim => self.session().trim_buffers(now),
                 Timer::Tables => self.home().look_at_tables(now),
                 Timer::Selectors => self.home().look_at_selectors(now, out),
+                Timer::FilterCosts => self.shard.filter_costs.review(),
             }
         }
         self.home().look_at_delayed(now);

@@ -5,8 +5,12 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_base::Now;
 
 use crate::directory::{FilterCost, FilterSample};
+use crate::timers::{Timer, Timers};
 
 /// Messages that count of the past, about: each further one counts one part in so many.
 const KEPT: u64 = 32;
@@ -16,6 +20,9 @@ const ENOUGH: u64 = 16;
 const PARTS: u64 = 256;
 /// What others know is told anew when it is wrong by one part in so many.
 const WRONG_PART: u32 = 8;
+
+/// How often it is looked whether what was told is still seen.
+const REVIEW_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What messages took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +45,14 @@ struct Record {
     unanchored: u32,
     /// What the ordering shard knows: it was told nothing, that it is not much, or how much it is.
     told: Option<Option<FilterCost>>,
+    /// Messages that were drawn since the last review.
+    fresh: u64,
 }
 
 impl Record {
     fn add(&mut self, sample: FilterSample) {
         self.samples += 1;
+        self.fresh += 1;
         let share = self.samples.min(KEPT);
         let mix = |mean: &mut u64, steps: u32| {
             *mean = (*mean * (share - 1) + u64::from(steps) * PARTS) / share;
@@ -100,6 +110,8 @@ pub(crate) struct FilterCosts {
     by_place: BTreeMap<u32, Record>,
     /// Places of which the ordering shard knows something wrong.
     wrong: BTreeSet<u32>,
+    /// Whether the timer is armed.
+    goes: bool,
 }
 
 impl FilterCosts {
@@ -133,6 +145,31 @@ impl FilterCosts {
             Some((place, much))
         };
         wrong.into_iter().filter_map(told).collect()
+    }
+
+    /// Arms the timer of [`FilterCosts::review`], where something was told that may change without a further message.
+    pub(crate) fn arm(&mut self, now: Now, timers: &mut Timers) {
+        let is_much = |record: &Record| matches!(record.told, Some(Some(_)));
+        if !self.goes && self.by_place.values().any(is_much) {
+            self.goes = true;
+            timers.arm(now.instant + REVIEW_INTERVAL, Timer::FilterCosts);
+        }
+    }
+
+    /// It is time to look at what was told. Where no message was drawn since, nothing is known any more, and the ordering
+    /// shard hears so; else it hears again how much it is: it may have forgotten, with the last filter.
+    pub(crate) fn review(&mut self) {
+        self.goes = false;
+        for (place, record) in &mut self.by_place {
+            let is_much = matches!(record.told, Some(Some(_)));
+            if is_much && record.fresh == 0 {
+                *record = Record { told: record.told, ..Record::default() };
+            }
+            if is_much {
+                self.wrong.insert(*place);
+            }
+            record.fresh = 0;
+        }
     }
 
     /// The exchanges at these places are gone.
@@ -193,6 +230,32 @@ mod tests {
         assert_eq!(last.last(), Some(&(7, None)));
         assert_eq!(last.iter().filter(|(_, cost)| cost.is_none()).count(), 1);
         assert!(last.len() < 20, "{} times", last.len());
+    }
+
+    #[test]
+    fn what_is_seen_no_more_is_forgotten_and_what_is_seen_is_told_again() {
+        let mut costs = FilterCosts::default();
+        let mut timers = Timers::default();
+        for _ in 0..ENOUGH {
+            costs.add(sample(7, 3000, 10), MUCH);
+            costs.add(sample(8, 5, 0), MUCH);
+        }
+        let much = Some(FilterCost { steps: 3000, unanchored: 10 });
+        assert_eq!(told(&mut costs), [(7, much), (8, None)]);
+        costs.arm(Now::from_millis(5), &mut timers);
+        costs.arm(Now::from_millis(6), &mut timers);
+        assert_eq!((timers.len(), timers.next()), (1, lepus_base::Instant::from_millis(60_005)));
+        // Messages were drawn.
+        costs.review();
+        assert_eq!(told(&mut costs), [(7, much)]);
+        // None was.
+        costs.review();
+        assert_eq!(told(&mut costs), [(7, None)]);
+        assert_eq!(costs.costs(7), Some(Costs::default()));
+        costs.review();
+        assert_eq!(told(&mut costs), []);
+        costs.arm(Now::from_millis(7), &mut timers);
+        assert_eq!(timers.len(), 1, "there is nothing to look at");
     }
 
     #[test]

@@ -315,6 +315,7 @@ impl Shard {
     pub(crate) fn tell_filters(&mut self, now: Now, directory: &Directory, out: &mut Outbox) {
         if self.filter_costs.has_wrong() {
             self.tell_filter_costs(directory, out);
+            self.filter_costs.arm(now, &mut self.timers);
         }
         if let Some(queue) = self.consumer_filters_given_up.take()
             && self.effort.must_tell_filters(now)

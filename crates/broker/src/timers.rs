@@ -31,6 +31,8 @@ pub enum Timer {
     Tables,
     /// Filters of consumers that may cost much.
     Selectors,
+    /// What other shards know of the filters of bindings.
+    FilterCosts,
 }
 
 /// The timers of one shard.

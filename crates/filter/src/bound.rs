@@ -27,6 +27,14 @@ pub(crate) struct Side {
     pub(crate) is_lower: bool,
 }
 
+impl Side {
+    /// Whether another one is an end of the same field, for constants of the same type.
+    #[inline]
+    pub(crate) fn is_of_same(self, other: Side) -> bool {
+        (self.slot, self.is_text) == (other.slot, other.is_text)
+    }
+}
+
 impl Bound {
     /// The end without its constant.
     pub(crate) fn side(&self) -> Side {

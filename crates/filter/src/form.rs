@@ -5,14 +5,17 @@
 //! counts: `NOT` goes down to the comparisons, whose ends turn around. What is left is AND and OR of ends.
 
 use crate::atom::{self, Constant, Limit};
-use crate::bound::{Bound, SIDES_MAX, Side};
+use crate::bound::{Bound, SIDES_MAX};
 use crate::number::Number;
 use crate::path::Path;
 use crate::paths::Slot;
+use crate::steps::{self, Steps};
 use crate::tree::{Comparison, Expr, IsKind, Literal, Test};
 use crate::value::{Sources, Value};
 use alloc::vec::Vec;
 
+/// Folding a form, beside its parts: it lies apart from others, and has a stack.
+const FOLD_STEPS: u64 = 24;
 /// Parts of a form at most.
 pub(crate) const PARTS_MAX: usize = 32;
 
@@ -65,9 +68,24 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// That of a value against constants of a type.
+    /// That of a value against constants of a type; unless `steps` runs out over the reading of a number.
     #[inline]
-    pub(crate) fn of(is_text: bool, value: Value, sources: Sources<'_>) -> State {
+    pub(crate) fn read(
+        is_text: bool,
+        value: Value,
+        sources: Sources<'_>,
+        steps: &mut Steps,
+    ) -> Option<State> {
+        if let (false, Value::Untyped(span)) = (is_text, value)
+            && !steps.spend(steps::of_number(span.length as usize))
+        {
+            return None;
+        }
+        Some(State::of(is_text, value, sources))
+    }
+
+    #[inline]
+    fn of(is_text: bool, value: Value, sources: Sources<'_>) -> State {
         let of_number = |number: Number| match number.compare(number) {
             Some(_) => State::Comparable,
             None => State::Nan,
@@ -363,9 +381,10 @@ impl Form {
         }
     }
 
-    /// Parts that it has.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// What it takes to fold it, beside the reading of numbers.
+    #[inline]
+    pub(crate) fn steps(&self) -> u64 {
+        FOLD_STEPS + self.0.len() as u64
     }
 
     /// Bytes that it takes beside its place.
@@ -391,10 +410,4 @@ fn join(ends: &mut Ends, parts: &[Result<bool, usize>], is_all: bool) -> Result<
     }
     ends.join(&starts[..count], is_all);
     Err(starts[0])
-}
-
-/// What a comparison with the constants of a side sees.
-pub(crate) fn state_of(side: Side, slots: &[Value], sources: Sources<'_>) -> State {
-    let value = slots.get(side.slot as usize).copied().unwrap_or(Value::Missing);
-    State::of(side.is_text, value, sources)
 }

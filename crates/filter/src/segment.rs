@@ -212,7 +212,7 @@ impl Segment {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
-        if !steps.spend(form.len() as u64) {
+        if !steps.spend(form.steps()) {
             return;
         }
         let mut ranks = [0; SIDES_MAX];
@@ -222,7 +222,10 @@ impl Segment {
             if !steps.spend(dictionary.constants.steps(value)) {
                 return;
             }
-            states[index] = State::of(dictionary.is_text, value, sources);
+            let Some(state) = State::read(dictionary.is_text, value, sources, steps) else {
+                return;
+            };
+            states[index] = state;
             ranks[index] = dictionary.constants.rank(value, sources).unwrap_or(0);
         }
         let mut hit = |entry: usize| hit(self.branches[entry]);

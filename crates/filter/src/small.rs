@@ -2,7 +2,7 @@
 
 use crate::atom::{Constant, Limit};
 use crate::bound::{Bound, SIDES_MAX, Side};
-use crate::form::{Folded, Form, state_of};
+use crate::form::{Folded, Form, State};
 use crate::number::Number;
 use crate::paths::Slot;
 use crate::segment::BranchId;
@@ -188,12 +188,27 @@ impl Small {
         steps: &mut Steps,
         hit: &mut impl FnMut(BranchId),
     ) {
-        if self.others.is_empty() || !steps.spend(form.len() as u64) {
+        if self.others.is_empty() || !steps.spend(form.steps()) {
             return;
         }
-        let ends = match form.fold(slots, |side| state_of(sides[side], slots, sources)) {
+        let mut states = [State::Null; SIDES_MAX];
+        for (place, side) in sides.iter().enumerate() {
+            // Sides of a field stand beside each other: its number is read once.
+            let before = place.checked_sub(1).map(|before| (sides[before], states[before]));
+            states[place] = match before {
+                Some((other, state)) if other.is_of_same(*side) => state,
+                _ => match State::read(side.is_text, value_of(slots, side.slot), sources, steps) {
+                    Some(state) => state,
+                    None => return,
+                },
+            };
+        }
+        let ends = match form.fold(slots, |side| states[side]) {
             Folded::Same(false) => return,
-            Folded::Same(true) => return self.branches().for_each(hit),
+            Folded::Same(true) if steps.spend(self.others.len() as u64) => {
+                return self.branches().for_each(hit);
+            }
+            Folded::Same(true) => return,
             Folded::Ends(ends) => ends,
         };
         if !steps.spend((ends.steps().len() * self.others.len()) as u64) {

@@ -15,6 +15,8 @@ use lepus_base::{Body, Pool};
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 /// Payloads of at least this size, in bytes, are not even encoded at once for one consumer that alone gets them.
 pub const COPIED_BYTES_MAX: usize = 256 * 1024;
+/// An allocation is taken as it is if no more than this share of it is in front of the message.
+const UNUSED_SHARE: usize = 64;
 /// Bytes before the exchange's name in a packed message.
 const PREFIX_BYTES: usize = 6;
 
@@ -71,6 +73,7 @@ impl<'a> MessageView<'a> {
     pub fn pack(&self, pool: &mut Pool) -> Body {
         if let Layout::Packed(bytes, start) = self.layout
             && bytes.len() - start > SHARED_BODY_BYTES_MAX
+            && start <= bytes.len() / UNUSED_SHARE
         {
             return pool.adopt(bytes, start);
         }
@@ -256,17 +259,21 @@ mod tests {
 
     #[test]
     fn a_large_message_in_an_allocation_of_its_own_is_not_copied() {
-        for (size, is_adopted) in [(SHARED_BODY_BYTES_MAX, true), (100, false)] {
+        let large = SHARED_BODY_BYTES_MAX;
+        for (size, start, is_adopted) in
+            [(large, 3, true), (large, 1000, true), (100, 3, false), (large, 2000, false)]
+        {
             let payload = vec![7; size];
-            let mut bytes = vec![0; 3];
+            let mut bytes = vec![0; start];
             let _ = MessageView { body: &payload, ..VIEW }.append_packed(&mut bytes);
             let bytes = Arc::new(bytes);
-            let layout = Layout::Packed(&bytes, 3);
-            let view = MessageView { layout, ..MessageView::unpack(&bytes[3..]) };
+            let layout = Layout::Packed(&bytes, start);
+            let view = MessageView { layout, ..MessageView::unpack(&bytes[start..]) };
             let mut pool = Pool::new();
             let body = view.pack(&mut pool);
-            assert_eq!(pool.get(body), &bytes[3..]);
-            assert_eq!(core::ptr::eq(pool.get(body), &bytes[3..]), is_adopted, "{size} bytes");
+            assert_eq!(pool.get(body), &bytes[start..]);
+            let is_same = core::ptr::eq(pool.get(body), &bytes[start..]);
+            assert_eq!(is_same, is_adopted, "{size} bytes behind {start}");
         }
     }
 

@@ -4,10 +4,22 @@ use crate::log::{GATHERING_TIME, Level, Log};
 use crate::signal::Wish;
 use lepus_broker::outbox::{Event, Severity};
 use lepus_shard::{Notice, NoticeReader, Notices};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 /// Events after which the broker cannot keep what it is sent.
 const FATAL: [&str; 2] = ["log-stopped", "definitions-stopped"];
+
+/// The end of the thread that [`start`] starts.
+#[derive(Debug)]
+pub struct Ended(Receiver<()>);
+
+impl Ended {
+    /// Waits until all that was told is handed to the log, which is soon after the last sender has gone. Whether it is.
+    pub fn wait(&self, patience: Duration) -> bool {
+        self.0.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
+    }
+}
 
 /// Starts a thread that writes notices to the log, and gives the place to send them to. It ends with
 /// the last sender. What the broker cannot live with becomes a wish to stop. Of what comes faster than
@@ -15,14 +27,16 @@ const FATAL: [&str; 2] = ["log-stopped", "definitions-stopped"];
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub fn start(log: Log, wishes: Sender<Wish>) -> std::io::Result<Notices<Event>> {
+pub fn start(log: Log, wishes: Sender<Wish>) -> std::io::Result<(Notices<Event>, Ended)> {
     let (notices, reader) = lepus_shard::notices(must_be_told);
+    let (goes, ended) = channel();
     let thread = std::thread::Builder::new().name("notices".to_owned());
     thread.spawn(move || {
         let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         write_all(&reader, &log, &wishes);
+        drop(goes);
     })?;
-    Ok(notices)
+    Ok((notices, Ended(ended)))
 }
 
 /// Whether it is never lost: what the broker cannot do any more, and what the system said about that.
@@ -131,7 +145,8 @@ mod tests {
     fn a_log_that_stopped_is_a_wish_to_stop() {
         let (wish, wishes) = channel();
         let log = Log::start(Level::Info, Format::Text, std::io::sink()).unwrap();
-        let notices = start(log, wish).unwrap();
+        let (notices, ended) = start(log, wish).unwrap();
+        assert!(!ended.wait(Duration::ZERO));
         let shard = ShardId(0);
         let tell = |kind: &'static str| {
             let text = format!("{kind} it is");
@@ -144,6 +159,7 @@ mod tests {
         notices.tell(Notice::DiskFailed { shard, failure });
         tell("definitions-stopped");
         drop(notices);
+        assert!(ended.wait(Duration::from_secs(60)));
         let heard: Vec<Wish> = wishes.iter().collect();
         let reasons = ["log-stopped it is", "cannot write it: no"];
         let wished = |text| Wish::Fail(format!("nothing can be kept any more: {text}"));

@@ -20,6 +20,7 @@ use crate::data_dir::{DataDir, DataDirError};
 use crate::figures::Figures;
 use crate::last_words;
 use crate::log::{Format, Level, Log};
+use crate::notice;
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::topology::Standpoint;
@@ -27,7 +28,7 @@ use entrance::Entrance;
 use lepus_management::api::{Api, Listener, Mirror, Running};
 use lepus_management::http;
 use lepus_management::metrics::objects::Objects;
-use lepus_shard::{Clock, Transport};
+use lepus_shard::{Clock, StopReport, Transport};
 use lifecycle::Lifecycle;
 pub use plan::{Plan, Room};
 use reload::Reload;
@@ -43,6 +44,8 @@ use std::time::Duration;
 const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 /// The same for the audit file.
 const AUDIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end waits for what shards told to be handed to the log.
+const NOTICES_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a notice may take from a shard that has ended.
 const NOTICE_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -117,7 +120,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
         log.info("stopped", format!("told to stop while it {at}; nothing is lost"));
         return Ok(());
     };
-    let Started { running, figures, initial, transports, mirror } = started;
+    let Started { running, figures, initial, transports, mirror, notices_ended } = started;
     let mut addresses = addresses(&transports, running.addresses(), &metrics_addresses);
     addresses.extend(entrance.addresses.iter().copied());
     if let Some(identity) = running.identity() {
@@ -164,7 +167,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     log.info("stopping", format!("clients get {} s to leave", config.stop_timeout.as_secs()));
     running.stop();
     drop(control);
-    let report = running.join();
+    let report = join(running, &notices_ended);
     let failure = failure.or_else(|| failure_of_stop(&wishes, report.unclosed));
     let fields = vec![("connections_cut", report.cut.to_string())];
     if report.unclosed > 0 && failure.is_none() {
@@ -174,6 +177,16 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     }
     log.write(Level::Info, "stopped", "the end", fields);
     failure.map_or(Ok(()), Err)
+}
+
+/// Waits for the shards. What they told comes before the end in the log; of one that hangs `StopReport` tells.
+fn join(
+    running: lepus_shard::Running<lepus_broker::broker::Broker>,
+    notices: &notice::Ended,
+) -> StopReport {
+    let report = running.join();
+    notices.wait(NOTICES_TIMEOUT);
+    report
 }
 
 /// What an operator may change from now on.

@@ -77,8 +77,18 @@ impl Repeats {
         Some((exchange, rest.get(..length.into())?))
     }
 
+    /// Whether nothing stands behind the arguments in such a frame. It would mean nothing, but be sent on with the names.
+    #[must_use]
+    pub fn ends_with_arguments(frame: &[u8]) -> bool {
+        Repeats::publish_names(frame).is_some_and(|(exchange, routing_key)| {
+            // A reserved number, two lengths, the bits and the end.
+            frame.len() == METHOD_HEAD_BYTES + 2 + 2 + exchange.len() + routing_key.len() + 2
+        })
+    }
+
     /// The publish at the start of `bytes`, if it begins with the bytes of `method` and is whole.
-    /// `method` is a frame that [`ServerConnection::receive`] took for a publish on this connection.
+    /// `method` is a frame that [`ServerConnection::receive`] took for a publish on this connection, and that
+    /// [`Repeats::ends_with_arguments`].
     #[inline]
     #[must_use]
     pub fn publish<'a>(self, method: &'a [u8], bytes: &'a [u8]) -> Option<Repeated<'a>> {
@@ -129,6 +139,9 @@ mod tests {
         let first = publish(3, 4096, "key", &[0, 0], b"");
         let (channel, method) = Repeats::publish_frame(&first).unwrap();
         assert_eq!((channel, method.len()), (3, 8 + 4 + 2 + 3 + 4 + 1));
+        assert!(Repeats::ends_with_arguments(method));
+        let (behind, end) = (&method[..method.len() - 1], [9, 9, END]);
+        assert!(!Repeats::ends_with_arguments(&[behind, &end].concat()));
         for (properties, body) in
             [(&[0, 0][..], &b""[..]), (&[0x10, 0, 2], b"body"), (b"bad", b"x")]
         {

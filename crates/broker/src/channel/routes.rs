@@ -171,9 +171,17 @@ impl Routes {
         let place = self.place_for(version, exchange, routing_key, may_grow);
         self.is_known = place.is_some();
         let Some(place) = place else { return };
+        let is_only = self.list.len() == 1;
         let route = &mut self.list[place];
+        let is_known = route.is_of(exchange, routing_key);
+        let has_room = exchange.len() <= route.exchange.capacity()
+            && routing_key.len() <= route.routing_key.capacity();
+        if !(may_grow || is_only || is_known || has_room) {
+            self.is_known = false;
+            return;
+        }
         self.bytes -= route.memory_bytes();
-        if !route.is_of(exchange, routing_key) {
+        if !is_known {
             route.frame.clear();
             route.exchange.clear();
             route.exchange.push_str(exchange);

@@ -83,7 +83,8 @@ impl HomeSide<'_> {
             | Timer::UnreadReplies
             | Timer::Trim
             | Timer::Tables
-            | Timer::Selectors => true,
+            | Timer::Selectors
+            | Timer::FilterCosts => true,
         });
     }
 }

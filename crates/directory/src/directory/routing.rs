@@ -91,7 +91,7 @@ impl Directory {
     #[must_use]
     pub fn filter_figures(&self, vhost: VhostId, exchange: &str) -> Option<FilterFigures> {
         let mut figures = Filtered::of(&self.topology).figures(vhost, exchange)?;
-        figures.refuses = self.budget.is_too_much(figures.told_steps);
+        figures.refuses &= self.budget.is_too_much(figures.told_steps);
         Some(figures)
     }
 

@@ -235,13 +235,15 @@ pub(crate) struct Filters {
     by_binding: LinearTable<Filtered>,
     /// What shards say that asking them takes there, where it is much.
     told: Vec<(ShardId, FilterCost)>,
+    /// The most distinct filters that were not looked up when a shard said so: so many may come back.
+    unanchored_told: u32,
 }
 
 impl Filters {
     /// Without any filter, of the exchange at a place.
     pub(crate) fn new(hash: HashState, exchange: u32) -> Filters {
         let (sets, by_binding, told) = (Vec::new(), LinearTable::new(), Vec::new());
-        Filters { hash, exchange, sets, by_binding, told }
+        Filters { hash, exchange, sets, by_binding, told, unanchored_told: 0 }
     }
 
     /// Number of bindings with a filter.

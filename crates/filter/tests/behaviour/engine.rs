@@ -527,7 +527,7 @@ fn conditions_of_one_form_are_not_evaluated_one_by_one() {
     }
     while pair.set.work(1000) {}
     let mut out = Vec::new();
-    for (body, most) in [(r#"{"x": 0, "y": 1}"#, 400), (r#"{"x": 0}"#, 60)] {
+    for (body, most) in [(r#"{"x": 0, "y": 1}"#, 400), (r#"{"x": 0}"#, 150)] {
         let sample = Sample::body(body);
         let report = pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out);
         assert!(report.steps < most && out.is_empty(), "{report:?}");
@@ -633,6 +633,37 @@ fn operators_ask_for_what_they_look_at_before_they_do() {
         let report = set.matches(&message, steps, &mut scratch, &mut out);
         assert!(!report.has_run_out && report.steps == steps + reading, "{text}: {report:?}");
         out.clear();
+    }
+}
+
+/// Conditions on one field, each grouped in its own way, few and many of each: every group reads the number by itself.
+#[test]
+fn a_long_number_of_fix_is_paid_by_each_group_that_reads_it() {
+    const GROUPS: usize = 20;
+    let digits = 60_000;
+    let mut scratch = Scratch::default();
+    for (copies, last) in [(1, ""), (1, "x"), (700, ""), (700, "x")] {
+        let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+        for (group, copy) in (0..GROUPS * copies).map(|index| (index % GROUPS, index / GROUPS)) {
+            let mut text = "b.44 < 1".to_owned();
+            for end in 0..5 {
+                let word = if group >> end & 1 == 1 { "AND" } else { "OR" };
+                text = format!("({text}) {word} b.44 > {}", 10 * copy + end);
+            }
+            // Otherwise it would be an AND, which has no form.
+            text = format!("({text}) AND (b.44 < 5 OR b.44 > 7)");
+            let filter = Filter::parse(&text, &Limits::default()).unwrap();
+            set.add(&filter, 1).unwrap();
+        }
+        while set.work(100_000) {}
+        let mut sample = Sample::body(&format!("44={}{last}\u{1}", "1".repeat(digits)));
+        sample.format = lepus_filter::BodyFormat::Fix;
+        let message = sample.message();
+        let mut out = Vec::new();
+        let reading = set.matches(&message, 0, &mut scratch, &mut out).steps;
+        let report = set.matches(&message, u64::MAX, &mut scratch, &mut out);
+        let least = (GROUPS * digits / 16) as u64;
+        assert!(report.steps - reading >= least, "{copies} copies: {report:?}, {reading} to read");
     }
 }
 

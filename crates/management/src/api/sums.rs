@@ -79,15 +79,10 @@ pub(crate) fn of_filters(
                 (sum.looked_up, sum.compared) = (row.looked_up, row.compared);
                 (sum.evaluated, sum.fields, sum.bytes) = (row.evaluated, row.fields, row.bytes);
                 sum.refuses |= row.refuses;
-                let (before, own) = (sum.samples as f64, row.samples as f64);
                 sum.samples += row.samples;
-                if sum.samples > 0 {
-                    let mix = |mean: f64, steps: u32| {
-                        (mean * before + f64::from(steps) * own) / (before + own)
-                    };
-                    sum.reading_steps = mix(sum.reading_steps, row.reading_steps);
-                    sum.matching_steps = mix(sum.matching_steps, row.matching_steps);
-                }
+                // Where they take most: that is what further ones are refused for.
+                sum.reading_steps = sum.reading_steps.max(f64::from(row.reading_steps));
+                sum.matching_steps = sum.matching_steps.max(f64::from(row.matching_steps));
             }
         }
     }

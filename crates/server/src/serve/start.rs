@@ -41,6 +41,7 @@ pub(super) struct Started {
     pub(super) transports: Vec<Transport>,
     /// The management API's copy of the directory.
     pub(super) mirror: Arc<Mirror>,
+    pub(super) notices_ended: notice::Ended,
 }
 
 /// Says that the start is over, also when it panics.
@@ -101,7 +102,7 @@ impl Start {
         let told = Arc::clone(lifecycle);
         let storage = plan.storage(config, room);
         let brokers = Arc::new(Brokers::new(config, plan, &mut initial, storage, *clock, told)?);
-        let notices = notice::start(log.clone(), wishes)
+        let (notices, notices_ended) = notice::start(log.clone(), wishes)
             .map_err(|error| format!("cannot start the notices thread: {error}"))?;
         let (running, transports) = start_runtime(config, plan, &brokers, room, notices, log)?;
         new_logs.keep();
@@ -115,7 +116,7 @@ impl Start {
             running.addresses().to_vec(),
         ));
         let mirror = Arc::clone(brokers.mirror());
-        Ok(Started { running, figures, initial, transports, mirror })
+        Ok(Started { running, figures, initial, transports, mirror, notices_ended })
     }
 }
 

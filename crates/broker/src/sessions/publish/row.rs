@@ -15,7 +15,9 @@ impl SessionSide<'_> {
     /// Remembers the frame of a publish that went the way its channel remembers. `bytes` begin with
     /// it. What is to be logged goes in no row, and those behind it are not tried as one.
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
-        let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
+        let is_exact = |(_, frame): &(u16, &[u8])| Repeats::ends_with_arguments(frame);
+        let found = Repeats::publish_frame(bytes).filter(is_exact);
+        let Some((number, frame)) = found else { return };
         let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
         let Some(connection) = self.connections.get_mut(slot) else {
             invariant!("bytes come from a connection that is there")

@@ -28,7 +28,7 @@ pub struct FilterFigures {
     /// What they take of a message, in steps of some ten nanoseconds, where a shard said that it is much: see
     /// [`Directory::note_filter_cost`](crate::Directory::note_filter_cost).
     pub told_steps: Option<u32>,
-    /// Whether that is more than there may be: further ones are taken only if they are looked up.
+    /// Whether that is more than there may be, and none has gone since: further ones are taken only if they are looked up.
     pub refuses: bool,
 }
 
@@ -73,7 +73,7 @@ impl Filters {
             fields: self.fields() as u32,
             bytes: self.bytes() as u64,
             told_steps: self.told_steps(),
-            refuses: false,
+            refuses: self.has_most(),
         }
     }
 
@@ -108,6 +108,15 @@ impl Filters {
     pub(crate) fn note_cost(&mut self, shard: ShardId, cost: Option<FilterCost>) {
         self.told.retain(|(other, _)| *other != shard);
         self.told.extend(cost.map(|cost| (shard, cost)));
+        let most =
+            cost.map_or(self.unanchored_told, |cost| cost.unanchored.max(self.unanchored_told));
+        self.unanchored_told = if self.told.is_empty() { 0 } else { most };
+    }
+
+    /// Whether there are as many that are not looked up as ever were while it was much: with fewer, some have gone, whose
+    /// clients may come back with them.
+    fn has_most(&self) -> bool {
+        self.unanchored() >= self.unanchored_told
     }
 
     /// The most that a shard said, for as many filters as there are now.
@@ -120,7 +129,7 @@ impl Filters {
     /// of them, and would not be looked up.
     pub(crate) fn refuses(&self, filter: &Prepared, steps_max: u32) -> Option<u32> {
         let steps = self.told_steps().filter(|steps| *steps > steps_max)?;
-        (filter.is_unanchored() && !self.has_equal(filter)).then_some(steps)
+        (filter.is_unanchored() && self.has_most() && !self.has_equal(filter)).then_some(steps)
     }
 
     fn has_equal(&self, filter: &Prepared) -> bool {
