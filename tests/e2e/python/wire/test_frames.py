@@ -2,6 +2,7 @@
 
 import struct
 
+import pika.frame
 import pytest
 from pika import spec
 
@@ -277,3 +278,20 @@ def test_a_client_close_that_crosses_the_brokers_is_answered(wire):
     wire.expect(spec.Channel.CloseOk, 1)
     wire.send(1, spec.Channel.CloseOk())
     wire.open_channel(2)
+
+
+def test_bytes_behind_the_arguments_of_a_publish_reach_nobody(wire):
+    queue = declare(wire)
+    wire.send(1, spec.Basic.Consume(queue=queue, no_ack=True))
+    wire.expect(spec.Basic.ConsumeOk)
+    payload = method_payload(spec.Basic.Publish(exchange="", routing_key=queue)) + b"\x00\xab\xab"
+    message = raw_frame(1, 1, payload) + raw_frame(2, 1, header_payload(1)) + raw_frame(3, 1, b"x")
+    # More than one at once: those behind the first may be taken together.
+    for _ in range(3):
+        wire.write(20 * message)
+        for _ in range(20):
+            kind, channel, payload = wire.read_raw()
+            _, deliver = pika.frame.decode_frame(raw_frame(kind, channel, payload))
+            assert isinstance(deliver.method, spec.Basic.Deliver)
+            assert payload == method_payload(deliver.method)
+            assert wire.expect_content()[1] == b"x"
