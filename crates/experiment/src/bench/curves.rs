@@ -160,9 +160,9 @@ const TITLE: &str = "What an operation costs by how much there is";
 const ASKS: &str = "How does the CPU of an operation grow with the number of queues, bindings, messages and bytes?";
 const LEGEND: &str = "\
 µs: the broker's user and system time from rest to rest for each operation, median of the rounds, without that of threads
-that ended meanwhile; MB: by how much its \
-resident memory had grown at the end; of best: lepus' µs by those of the cheapest other broker, which the null broker is not: \
-it keeps nothing and checks nothing, and shows what the protocol and the system cost by themselves; of null: lepus' µs by its.";
+that ended meanwhile; MB: by how much its resident memory had grown at the end; of best: lepus' µs by those of the
+cheapest other broker, which the null broker is not: it keeps nothing and checks nothing, and shows what the protocol and
+the system cost by themselves; of null: lepus' µs by its.";
 
 fn measure(
     plan: &Plan,
