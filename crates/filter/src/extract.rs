@@ -148,7 +148,7 @@ impl Extraction {
 }
 
 /// Slots that are made ready in one step.
-const SLOTS_PER_STEP: usize = 64;
+pub(crate) const SLOTS_PER_STEP: usize = 64;
 
 /// Appends the elements that a quantifier looks at: `list` is the slot of the array. Returns whether there is an array
 /// to look at; where `steps` has run out, this means nothing.

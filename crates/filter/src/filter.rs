@@ -5,10 +5,12 @@ use crate::error::FilterError;
 use crate::limits::{Limits, PLACES_MAX, Weight};
 use crate::parser::{self, Parsed};
 use crate::path::Path;
+use crate::print;
 use crate::tree::Expr;
 use alloc::boxed::Box;
 use alloc::string::String;
-use core::fmt::{self, Write};
+use alloc::vec::Vec;
+use core::fmt;
 
 /// How often a set has a text of a filter at most, with the tables for looking for it.
 const TEXT_COPIES: usize = 7;
@@ -18,16 +20,14 @@ const PLACE_BYTES: usize = 512;
 /// Bytes that a step of a field takes.
 const STEP_BYTES: usize = 256;
 
-/// Bytes by which a normal form is longer than the text, as far as room is made for it.
-const NORMAL_MORE: usize = 16;
-
 /// A filter. Two are equal when their normal forms are.
 #[derive(Clone)]
 pub struct Filter {
     tree: Expr,
     normal: Box<str>,
-    /// Those that it names, each once.
-    fields: Box<[Path]>,
+    /// Distinct fields that it names, and the steps of these.
+    fields: usize,
+    steps: usize,
     quantifiers: usize,
     weight: Weight,
 }
@@ -38,16 +38,20 @@ impl Filter {
     /// # Errors
     /// Where and why it is none, or which limit it passes.
     pub fn parse(text: &str, limits: &Limits) -> Result<Filter, FilterError> {
-        let Parsed { tree, fields, quantifiers, weight } = parser::parse(text, limits)?;
-        // Mostly as long as the text.
-        let mut normal = String::with_capacity(text.len() + NORMAL_MORE);
-        let _ = write!(normal, "{tree}");
-        Ok(Filter { tree, normal: normal.into(), fields: fields.into(), quantifiers, weight })
+        let Parsed { tree, fields, steps, quantifiers, weight } = parser::parse(text, limits)?;
+        // Mostly as long as the text: programs write it so.
+        let mut normal = String::with_capacity(text.len());
+        print::write(&tree, &mut normal);
+        Ok(Filter { tree, normal: normal.into(), fields, steps, quantifiers, weight })
     }
 
-    /// The fields that it names, each once.
-    pub(crate) fn fields(&self) -> &[Path] {
-        &self.fields
+    /// The fields that it names, each once; found in the whole of what it says.
+    pub(crate) fn fields(&self) -> Vec<&Path> {
+        let mut all = Vec::new();
+        self.tree.add_paths(&mut all);
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// How many `ANY` and `ALL` it has.
@@ -58,7 +62,7 @@ impl Filter {
     /// Distinct fields that it names; arrays of `ANY` and `ALL` count once more.
     #[must_use]
     pub fn field_count(&self) -> usize {
-        self.fields.len() + self.quantifiers
+        self.fields + self.quantifiers
     }
 
     /// Bytes that it takes in a set at most, about.
@@ -68,7 +72,7 @@ impl Filter {
         TEXT_COPIES * self.normal.len()
             + NODE_BYTES * nodes
             + PLACE_BYTES * nodes.min(PLACES_MAX)
-            + STEP_BYTES * self.fields.iter().map(|path| path.steps().len()).sum::<usize>()
+            + STEP_BYTES * self.steps
             + self.weight.regexp_bytes
     }
 

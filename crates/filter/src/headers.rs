@@ -1,6 +1,6 @@
 //! The headers table and the arrays and tables in it, read as they lie on the wire.
 
-use crate::number::Number;
+use crate::number::{Number, POWERS};
 use crate::path::Step;
 use crate::steps::{self, Steps};
 use crate::trie::{NodeId, Trie, print};
@@ -108,12 +108,6 @@ impl Headers<'_> {
         }
     }
 }
-
-/// Powers of ten that are floats.
-const POWERS: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
-    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
-];
 
 /// A field's value; `properties` is what it lies in.
 #[inline(always)]

@@ -1,9 +1,10 @@
 //! From text to tokens. A path is one token, so that its steps may look like numbers or signs.
 
 use crate::error::{FilterError, Reason};
-use crate::number::Number;
-use crate::path::{Field, Section, Step};
-use crate::word;
+use crate::number::{self, Number};
+use crate::path::{Field, Path, Section, Step};
+use crate::word::{self, Keyword};
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -11,37 +12,157 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token<'t> {
     /// A keyword, a function's name or a field of the headers table.
-    Word(&'t str),
+    Word(&'t str, Keyword),
     /// A field with its section, or a name in brackets, which is one of the headers table.
-    Path(Section, Vec<Step>),
+    Path(Section, Written<'t>),
     /// A string.
-    Text(String),
+    Text(Cow<'t, str>),
     /// A number without a sign.
     Number(Number),
     /// Anything else that means something.
-    Sign(&'static str),
+    Sign(Sign),
     /// Nothing more.
     End,
 }
 
-/// The sign that a text begins with, and its length. There are two for "unlike", which mean the same.
-fn sign(text: &[u8]) -> Option<(&'static str, usize)> {
+/// The steps of a path as they were written, at least one. Mostly it is one, and takes no memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written<'t> {
+    pub(crate) first: WrittenStep<'t>,
+    pub(crate) more: Vec<WrittenStep<'t>>,
+}
+
+/// A part of a path as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WrittenStep<'t> {
+    Name(Cow<'t, str>),
+    Index(u32),
+    Every,
+}
+
+impl<'t> Written<'t> {
+    /// A name alone.
+    #[inline]
+    pub(crate) fn name(name: &'t str) -> Written<'t> {
+        Written { first: WrittenStep::Name(Cow::Borrowed(name)), more: Vec::new() }
+    }
+
+    /// Number of steps.
+    pub(crate) fn len(&self) -> usize {
+        1 + self.more.len()
+    }
+
+    /// The steps, one after the other.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WrittenStep<'t>> {
+        core::iter::once(&self.first).chain(&self.more)
+    }
+
+    /// The steps on their own.
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        if self.more.is_empty() {
+            return Vec::from([self.first.step()]);
+        }
+        self.iter().map(WrittenStep::step).collect()
+    }
+}
+
+impl WrittenStep<'_> {
+    /// The step on its own.
+    #[inline]
+    pub(crate) fn step(&self) -> Step {
+        match self {
+            WrittenStep::Name(name) => Step::Name((**name).into()),
+            WrittenStep::Index(index) => Step::Index(*index),
+            WrittenStep::Every => Step::Every,
+        }
+    }
+}
+
+/// A field that is named, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named<'t> {
+    /// Of the body; without steps it is the body itself.
+    Body(Option<Written<'t>>),
+    Header(Written<'t>),
+    Field(Field),
+}
+
+impl Named<'_> {
+    /// The field on its own.
+    pub(crate) fn path(&self) -> Path {
+        match self {
+            Named::Body(written) => {
+                Path::Body(written.as_ref().map_or_else(Vec::new, Written::steps))
+            }
+            Named::Header(written) => Path::Header(written.steps()),
+            Named::Field(field) => Path::Field(*field),
+        }
+    }
+
+    /// Number of its steps; none where it has a place of its own.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Named::Body(written) => written.as_ref().map_or(0, Written::len),
+            Named::Header(written) => written.len(),
+            Named::Field(_) => 0,
+        }
+    }
+}
+
+/// The field that a word alone names.
+pub(crate) fn named(word: &str) -> Named<'_> {
+    match Field::of_jms(word) {
+        Some(field) => Named::Field(field),
+        None => Named::Header(Written::name(word)),
+    }
+}
+
+/// A sign. There are two for "unlike", which mean the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    Open,
+    Close,
+    Comma,
+    Dot,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Plus,
+    Minus,
+    Times,
+    Over,
+    Percent,
+}
+
+impl Sign {
+    /// Whether it stands between numbers, and computes.
+    #[inline]
+    pub(crate) fn is_arithmetic(self) -> bool {
+        matches!(self, Sign::Plus | Sign::Minus | Sign::Times | Sign::Over | Sign::Percent)
+    }
+}
+
+/// The sign that a text begins with, and its length.
+fn sign(text: &[u8]) -> Option<(Sign, usize)> {
     Some(match text {
-        [b'<', b'>', ..] | [b'!', b'=', ..] => ("<>", 2),
-        [b'<', b'=', ..] => ("<=", 2),
-        [b'>', b'=', ..] => (">=", 2),
-        [b'(', ..] => ("(", 1),
-        [b')', ..] => (")", 1),
-        [b',', ..] => (",", 1),
-        [b'=', ..] => ("=", 1),
-        [b'<', ..] => ("<", 1),
-        [b'>', ..] => (">", 1),
-        [b'+', ..] => ("+", 1),
-        [b'-', ..] => ("-", 1),
-        [b'*', ..] => ("*", 1),
-        [b'/', ..] => ("/", 1),
-        [b'%', ..] => ("%", 1),
-        [b'.', ..] => (".", 1),
+        [b'<', b'>', ..] | [b'!', b'=', ..] => (Sign::NotEqual, 2),
+        [b'<', b'=', ..] => (Sign::LessOrEqual, 2),
+        [b'>', b'=', ..] => (Sign::GreaterOrEqual, 2),
+        [b'(', ..] => (Sign::Open, 1),
+        [b')', ..] => (Sign::Close, 1),
+        [b',', ..] => (Sign::Comma, 1),
+        [b'=', ..] => (Sign::Equal, 1),
+        [b'<', ..] => (Sign::Less, 1),
+        [b'>', ..] => (Sign::Greater, 1),
+        [b'+', ..] => (Sign::Plus, 1),
+        [b'-', ..] => (Sign::Minus, 1),
+        [b'*', ..] => (Sign::Times, 1),
+        [b'/', ..] => (Sign::Over, 1),
+        [b'%', ..] => (Sign::Percent, 1),
+        [b'.', ..] => (Sign::Dot, 1),
         _ => return None,
     })
 }
@@ -98,7 +219,7 @@ impl<'t> Lexer<'t> {
             '.' if second_is_digit => self.number(),
             '[' => {
                 let name = self.bracketed()?;
-                Ok(Token::Path(Section::Headers, Vec::from([Step::Name(name.into())])))
+                Ok(Token::Path(Section::Headers, Written::name(name)))
             }
             _ if word::is_start(character) => self.word(),
             _ => {
@@ -111,16 +232,20 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    fn string(&mut self) -> Result<String, FilterError> {
+    fn string(&mut self) -> Result<Cow<'t, str>, FilterError> {
         let begin = self.at;
         self.at += 1;
-        let mut text = String::from(self.quoted_part(begin)?);
+        let part = self.quoted_part(begin)?;
+        if !self.rest().starts_with('\'') {
+            return Ok(Cow::Borrowed(part));
+        }
+        let mut text = String::from(part);
         while self.rest().starts_with('\'') {
             text.push('\'');
             self.at += 1;
             text.push_str(self.quoted_part(begin)?);
         }
-        Ok(text)
+        Ok(Cow::Owned(text))
     }
 
     /// What stands before the next quote; the string begins at `begin`.
@@ -173,7 +298,8 @@ impl<'t> Lexer<'t> {
         let has_float_suffix = self.is_suffix(end, "fFdD");
         let has_suffix = has_float_suffix || !is_float && self.is_suffix(end, "lL");
         let number = if is_float || has_float_suffix {
-            text.parse().ok().filter(|value: &f64| value.is_finite()).map(Number::Float)
+            let value = number::short_decimal(text.as_bytes()).or_else(|| text.parse().ok());
+            value.filter(|value| value.is_finite()).map(Number::Float)
         } else {
             text.parse().ok().map(Number::from_unsigned)
         };
@@ -224,7 +350,7 @@ impl<'t> Lexer<'t> {
             Some(section) if behind.starts_with('.') => self.field(section),
             // `x.5` is the start of a path as well, never a number.
             _ if behind.starts_with('.') => Err(self.error(begin, Reason::Dotted(word.into()))),
-            _ => Ok(Token::Word(word)),
+            _ => Ok(Token::Word(word, Keyword::of(word))),
         }
     }
 
@@ -234,7 +360,7 @@ impl<'t> Lexer<'t> {
         let begin = self.at;
         if self.rest().starts_with('[') {
             let name = self.bracketed()?;
-            return Ok(Token::Path(section, Vec::from([Step::Name(name.into())])));
+            return Ok(Token::Path(section, Written::name(name)));
         }
         let rest = self.rest();
         // RabbitMQ writes hyphens; a minus between two fields is none of them.
@@ -249,32 +375,36 @@ impl<'t> Lexer<'t> {
             return Err(self.error(begin, Reason::Expected { what: "a name", after }));
         }
         self.at += length;
-        Ok(Token::Path(section, Vec::from([Step::Name(rest[..length].into())])))
+        Ok(Token::Path(section, Written::name(&rest[..length])))
     }
 
     /// The steps of a path in the body or the headers table.
     fn path(&mut self, section: Section, begin: usize) -> Result<Token<'t>, FilterError> {
-        let mut steps = Vec::new();
-        loop {
-            let rest = self.rest();
-            if rest.starts_with('[') {
-                steps.push(self.subscript()?);
-            } else if rest.starts_with(".[") {
-                self.at += 1;
-                steps.push(Step::Name(self.bracketed()?.into()));
-            } else if rest.starts_with('.') {
-                self.at += 1;
-                let length = self.word_length();
-                if length == 0 {
-                    let after = self.text[begin..self.at].into();
-                    return Err(self.error(self.at, Reason::Expected { what: "a name", after }));
-                }
-                steps.push(Step::Name(self.rest()[..length].into()));
-                self.at += length;
-            } else {
-                return Ok(Token::Path(section, steps));
-            }
+        let first = self.step(begin)?;
+        let mut written = Written { first, more: Vec::new() };
+        while self.rest().starts_with(['.', '[']) {
+            written.more.push(self.step(begin)?);
         }
+        Ok(Token::Path(section, written))
+    }
+
+    /// A step of a path that begins at `begin`: a dot or a bracket is next.
+    fn step(&mut self, begin: usize) -> Result<WrittenStep<'t>, FilterError> {
+        if self.rest().starts_with('[') {
+            return self.subscript();
+        }
+        self.at += 1;
+        let rest = self.rest();
+        if rest.starts_with('[') {
+            return Ok(WrittenStep::Name(Cow::Borrowed(self.bracketed()?)));
+        }
+        let length = self.word_length();
+        if length == 0 {
+            let after = self.text[begin..self.at].into();
+            return Err(self.error(self.at, Reason::Expected { what: "a name", after }));
+        }
+        self.at += length;
+        Ok(WrittenStep::Name(Cow::Borrowed(&rest[..length])))
     }
 
     /// `[name]`: anything but brackets.
@@ -290,19 +420,19 @@ impl<'t> Lexer<'t> {
     }
 
     /// `[0]`, `['name']` or `[*]`.
-    fn subscript(&mut self) -> Result<Step, FilterError> {
+    fn subscript(&mut self) -> Result<WrittenStep<'t>, FilterError> {
         let begin = self.at;
         self.at += 1;
         let rest = self.rest();
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let step = if rest.starts_with('*') {
             self.at += 1;
-            Step::Every
+            WrittenStep::Every
         } else if rest.starts_with('\'') {
-            Step::Name(self.string()?.into())
+            WrittenStep::Name(self.string()?)
         } else if let Ok(index) = rest[..digits].parse() {
             self.at += digits;
-            Step::Index(index)
+            WrittenStep::Index(index)
         } else {
             let what = "an index, a 'name' or *";
             return Err(self.error(self.at, Reason::Expected { what, after: "[".into() }));

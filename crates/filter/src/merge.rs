@@ -1,11 +1,12 @@
 //! Segments made into one, a little at a time: dead branches and constants that nobody uses stay behind.
 
 use crate::bound::Constants;
-use crate::segment::{BranchId, Segment, index_of, moved};
+use crate::segment::{BranchId, Segment, index_of, lead, moved};
 use crate::shape::Shape;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::ops::Range;
 
 /// A merge under way. Its segments stay where they are until it is done.
 #[derive(Clone, Debug)]
@@ -16,8 +17,10 @@ pub(crate) struct Merge {
     /// Where the stage is: an input, and an entry or constant of it.
     input: usize,
     at: usize,
-    /// Entries that stay, as (input, entry).
-    kept: Vec<(u8, u32)>,
+    /// Entries that stay, those of an input behind those of the one before.
+    kept: Vec<u32>,
+    /// By input, those that are not written yet.
+    heads: Vec<Head>,
     /// Branches that do not.
     dropped: Vec<BranchId>,
     /// By input and dictionary, what becomes of each constant: its new index.
@@ -27,6 +30,15 @@ pub(crate) struct Merge {
     /// By input, the next constant of the dictionary that is merged.
     next: Vec<usize>,
     output: Option<Segment>,
+}
+
+/// What is left of an input.
+#[derive(Clone, Debug)]
+struct Head {
+    /// Places among the entries that stay.
+    left: Range<usize>,
+    /// By which the first of them is sorted.
+    rank: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +59,7 @@ const USED: u32 = 1;
 const MOVED: u32 = 2;
 
 impl Merge {
-    /// A merge of segments of one shape, at most 255.
+    /// A merge of segments of one shape.
     pub(crate) fn new(shape: Shape, inputs: Vec<Arc<Segment>>) -> Merge {
         let marks = |segment: &Arc<Segment>| -> Vec<Vec<u32>> {
             let of = |constants: &Constants| alloc::vec![UNUSED; constants.len()];
@@ -62,6 +74,7 @@ impl Merge {
             input: 0,
             at: 0,
             kept: Vec::with_capacity(count),
+            heads: Vec::with_capacity(inputs.len()),
             dropped: Vec::new(),
             moves,
             constants: Vec::new(),
@@ -127,7 +140,7 @@ impl Merge {
                 self.dropped.push(branch);
                 continue;
             }
-            self.kept.push((self.input as u8, entry as u32));
+            self.kept.push(entry as u32);
             for column in &input.columns {
                 let index = index_of(column.ranks.rank(entry), column.is_lower);
                 self.moves[self.input][column.dictionary][index] = USED;
@@ -135,6 +148,8 @@ impl Merge {
         }
         self.at = end;
         if end == input.len() {
+            let start = self.heads.last().map_or(0, |head| head.left.end);
+            self.heads.push(Head { left: start..self.kept.len(), rank: 0 });
             (self.input, self.at) = (self.input + 1, 0);
             // An empty one is a step as well.
             *steps = steps.saturating_sub(1);
@@ -148,7 +163,10 @@ impl Merge {
             let constants = core::mem::take(&mut self.constants);
             // The number of the old one stays until the new one is there.
             self.output = Some(Segment::empty(0, &self.shape.sides, constants, self.kept.len()));
-            (self.stage, self.at) = (Stage::Write, 0);
+            self.stage = Stage::Write;
+            for input in 0..self.inputs.len() {
+                self.heads[input].rank = self.head_rank(input);
+            }
             return;
         };
         let count =
@@ -204,25 +222,49 @@ impl Merge {
         }
     }
 
+    /// The rank that an entry has in the new segment.
+    #[inline]
+    fn new_rank(&self, input: usize, entry: usize, column: usize) -> u32 {
+        let column = &self.inputs[input].columns[column];
+        let rank = column.ranks.rank(entry);
+        let index = index_of(rank, column.is_lower);
+        let index = self.moves[input][column.dictionary][index] - MOVED;
+        moved(rank, column.is_lower, index as usize)
+    }
+
+    /// What the first entry that is left of an input is sorted by.
+    fn head_rank(&self, input: usize) -> u32 {
+        let Some(entry) = self.kept[self.heads[input].left.clone()].first() else { return 0 };
+        match self.inputs[input].columns.is_empty() {
+            true => 0,
+            false => self.new_rank(input, *entry as usize, lead(&self.shape.sides)),
+        }
+    }
+
     fn write(&mut self, steps: &mut usize) {
         let width = self.width();
-        let Some(output) = &mut self.output else { return };
-        let end = self.kept.len().min(self.at + (*steps).div_ceil(width));
-        *steps = steps.saturating_sub((end - self.at) * width);
-        for (input, entry) in &self.kept[self.at..end] {
-            let (segment, entry) = (&self.inputs[usize::from(*input)], *entry as usize);
-            output.branches.push(segment.branches[entry]);
-            for (column, new) in segment.columns.iter().zip(&mut output.columns) {
-                let rank = column.ranks.rank(entry);
-                let index = index_of(rank, column.is_lower);
-                let index = self.moves[usize::from(*input)][column.dictionary][index] - MOVED;
-                new.ranks.push(moved(rank, column.is_lower, index as usize));
+        let Some(mut output) = self.output.take() else { return };
+        let count = (*steps).div_ceil(width);
+        for _ in 0..count {
+            // Of equal ones the first input comes first.
+            let left = self.heads.iter().enumerate().filter(|(_, head)| !head.left.is_empty());
+            let Some((input, _)) = left.min_by_key(|(_, head)| head.rank) else {
+                self.stage = Stage::Done;
+                break;
+            };
+            let entry = self.kept[self.heads[input].left.start] as usize;
+            output.branches.push(self.inputs[input].branches[entry]);
+            for (side, column) in output.columns.iter_mut().enumerate() {
+                column.push(self.new_rank(input, entry, side));
             }
+            self.heads[input].left.start += 1;
+            self.heads[input].rank = self.head_rank(input);
+            *steps = steps.saturating_sub(width);
         }
-        self.at = end;
-        if end == self.kept.len() {
+        if self.heads.iter().all(|head| head.left.is_empty()) {
             self.stage = Stage::Done;
         }
+        self.output = Some(output);
     }
 }
 
@@ -285,9 +327,22 @@ mod tests {
                 }
             };
             let expected: Vec<_> = inputs.iter().flat_map(|segment| entries(segment)).collect();
-            let (alive, dead): (Vec<_>, Vec<_>) =
+            let (mut alive, dead): (Vec<_>, Vec<_>) =
                 expected.into_iter().partition(|(branch, _)| is_alive(*branch));
-            assert_eq!(entries(&output.0), alive);
+            // They are sorted by their first end; those with the same one come as they came.
+            let ranks: Vec<u32> =
+                (0..output.0.len()).map(|entry| output.0.columns[0].ranks.rank(entry)).collect();
+            assert!(ranks.is_sorted(), "{ranks:?}");
+            let mut written = entries(&output.0);
+            let first = |entry: &(BranchId, alloc::string::String)| {
+                inputs.iter().position(|input| input.branches.contains(&entry.0))
+            };
+            for (pair, ranks) in written.windows(2).zip(ranks.windows(2)) {
+                assert!(ranks[0] < ranks[1] || first(&pair[0]) <= first(&pair[1]));
+            }
+            written.sort();
+            alive.sort();
+            assert_eq!(written, alive);
             assert_eq!(output.1, dead.iter().map(|(branch, _)| *branch).collect::<Vec<_>>());
             for dictionary in &output.0.dictionaries {
                 let constants = &dictionary.constants;

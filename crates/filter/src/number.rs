@@ -277,6 +277,64 @@ fn wide_against_float(wide: i128, float: f64) -> Option<Ordering> {
     Some(wide.cmp(&whole).then_with(|| 0.0.partial_cmp(&fraction).unwrap_or(Ordering::Equal)))
 }
 
+/// Powers of ten that are floats.
+pub(crate) const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+
+/// Digits that any float between two numbers of so many tells apart.
+const DIGITS_MAX: usize = 15;
+
+/// The float of a decimal of few digits without a sign and an exponent; `None` for any other text. Both parts are floats as
+/// they are, and their quotient is rounded once.
+#[inline]
+pub(crate) fn short_decimal(text: &[u8]) -> Option<f64> {
+    let (mut value, mut scale) = (0_u64, None);
+    if text.len() > DIGITS_MAX + 1 {
+        return None;
+    }
+    for byte in text {
+        match byte {
+            b'0'..=b'9' => {
+                value = value * 10 + u64::from(byte - b'0');
+                scale = scale.map(|scale| scale + 1);
+            }
+            b'.' if scale.is_none() => scale = Some(0),
+            _ => return None,
+        }
+    }
+    (value < EXACT_END).then(|| value as f64 / POWERS[scale.unwrap_or(0)])
+}
+
+/// A float as the decimal that it is read from, where that has few digits: these as a number, and how many of them stand
+/// behind the point. There is no shorter one, and no other one of so many digits.
+pub(crate) fn digits(value: f64) -> Option<(u64, usize)> {
+    let value = value.abs();
+    // What is smaller or larger is written with an exponent.
+    if value != 0.0 && value < 1e-4 {
+        return None;
+    }
+    for (scale, power) in POWERS.iter().enumerate().take(5) {
+        let scaled = value * power;
+        if scaled >= DIGITS_END {
+            return None;
+        }
+        let whole = scaled as u64;
+        if whole as f64 == scaled && scaled / power == value {
+            let (mut whole, mut scale) = (whole, scale);
+            while scale > 0 && whole.is_multiple_of(10) {
+                (whole, scale) = (whole / 10, scale - 1);
+            }
+            return Some((whole, scale));
+        }
+    }
+    None
+}
+
+/// One above the largest number of [`DIGITS_MAX`] digits.
+const DIGITS_END: f64 = 1e15;
+
 fn finite(value: f64) -> Option<Number> {
     value.is_finite().then_some(Number::Float(value))
 }
@@ -302,6 +360,10 @@ fn round_positive(value: f64) -> f64 {
 mod tests {
     use super::*;
     use Number::{Float, Signed, Unsigned};
+    use alloc::borrow::ToOwned;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
 
     #[test]
     fn integers_and_floats_are_compared_without_rounding() {
@@ -357,6 +419,51 @@ mod tests {
         {
             assert_eq!(Float(value).floor().to_float(), floor, "{value}");
             assert_eq!(Float(value).round().to_float(), round, "{value}");
+        }
+    }
+
+    #[test]
+    fn short_decimals_are_what_they_are_read_as() {
+        let mut rng = lepus_base::Rng::new(3);
+        let mut texts: Vec<String> = Vec::new();
+        for _ in 0..20_000 {
+            let end = 10_u64.pow(rng.below(17) as u32 + 1);
+            let digits = rng.below(end);
+            let text = format!("{digits:03}");
+            let point = rng.below(text.len() as u64 + 1) as usize;
+            texts.push(format!("{}.{}", &text[..point], &text[point..]));
+            texts.push(text);
+        }
+        texts.extend(
+            ["0.", ".5", "00.10", "9007199254740991", "9007199254740993"].map(String::from),
+        );
+        let (mut read, mut written) = (0, 0);
+        for text in &texts {
+            let expected: f64 = text.parse().unwrap();
+            if let Some(value) = short_decimal(text.as_bytes()) {
+                assert_eq!(value.to_bits(), expected.to_bits(), "{text}");
+                read += 1;
+            }
+            for value in [expected, -expected, expected.next_up(), expected / 3.0] {
+                let Some((digits, scale)) = digits(value) else { continue };
+                let power = 10_u64.pow(scale as u32);
+                let fraction = match scale {
+                    0 => "0".to_owned(),
+                    _ => format!("{:0scale$}", digits % power),
+                };
+                let sign = if value.is_sign_negative() { "-" } else { "" };
+                let text = format!("{sign}{}.{fraction}", digits / power);
+                assert_eq!(text, format!("{value:?}"));
+                written += 1;
+            }
+        }
+        assert!(read > 25_000 && written > 20_000, "{read} {written}");
+        for text in ["", "1e3", "1.2.3", "-1", "1234567890123456789.5"] {
+            let is_read = short_decimal(text.as_bytes());
+            assert!(is_read.is_none() || text.is_empty(), "{text}");
+        }
+        for value in [f64::NAN, f64::INFINITY, 1e15, 1e300, 5e-5, 0.1 + 0.2] {
+            assert_eq!(digits(value), None, "{value}");
         }
     }
 

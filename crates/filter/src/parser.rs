@@ -4,10 +4,11 @@ mod predicate;
 mod primary;
 
 use crate::error::{FilterError, Reason};
-use crate::lexer::{Lexer, Token};
+use crate::lexer::{Lexer, Named, Sign, Token};
 use crate::limits::{Limits, Weight};
 use crate::path::Path;
 use crate::tree::{Arithmetic, Expr, Literal};
+use crate::word::Keyword;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -44,7 +45,8 @@ pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Parsed, FilterError> 
     match parser.token {
         Token::End => Ok(Parsed {
             tree: tree.expr,
-            fields: parser.fields,
+            fields: parser.fields.len(),
+            steps: parser.fields.iter().map(Named::len).sum(),
             quantifiers: parser.quantifiers,
             weight: Weight { cost: parser.cost, ..parser.weight },
         }),
@@ -55,8 +57,9 @@ pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Parsed, FilterError> 
 /// A filter that was read.
 pub(crate) struct Parsed {
     pub(crate) tree: Expr,
-    /// The fields that it names, each once.
-    pub(crate) fields: Vec<Path>,
+    /// Distinct fields that it names, and the steps of these.
+    pub(crate) fields: usize,
+    pub(crate) steps: usize,
     /// How many `ANY` and `ALL` it has.
     pub(crate) quantifiers: usize,
     pub(crate) weight: Weight,
@@ -86,8 +89,8 @@ struct Parser<'t, 'l> {
     regexps: usize,
     quantifiers: usize,
     weight: Weight,
-    /// Those that it names.
-    fields: Vec<Path>,
+    /// Those that it names, each once.
+    fields: Vec<Named<'t>>,
     cost: usize,
 }
 
@@ -122,24 +125,29 @@ impl<'t> Parser<'t, '_> {
     }
 
     /// Notes that a field is named.
-    fn name(&mut self, path: &Path) -> Result<(), FilterError> {
-        if !self.fields.contains(path) {
-            self.fields.push(path.clone());
+    fn name(&mut self, named: Named<'t>) -> Result<Path, FilterError> {
+        let path = named.path();
+        if !self.fields.contains(&named) {
+            self.fields.push(named);
         }
         let allowed = self.limits.fields_max;
-        self.bound(self.fields.len() <= allowed, "fields", allowed)
+        self.bound(self.fields.len() <= allowed, "fields", allowed)?;
+        Ok(path)
     }
 
-    fn is_sign(&self, sign: &str) -> bool {
+    #[inline]
+    fn is_sign(&self, sign: Sign) -> bool {
         matches!(self.token, Token::Sign(found) if found == sign)
     }
 
-    fn is_word(&self, word: &str) -> bool {
-        matches!(self.token, Token::Word(found) if found.eq_ignore_ascii_case(word))
+    #[inline]
+    fn is_word(&self, word: Keyword) -> bool {
+        matches!(self.token, Token::Word(_, found) if found == word)
     }
 
     /// Goes on if this sign is next.
-    fn take_sign(&mut self, sign: &str) -> Result<bool, FilterError> {
+    #[inline]
+    fn take_sign(&mut self, sign: Sign) -> Result<bool, FilterError> {
         let is_next = self.is_sign(sign);
         if is_next {
             self.advance()?;
@@ -147,8 +155,9 @@ impl<'t> Parser<'t, '_> {
         Ok(is_next)
     }
 
-    /// Goes on if this word is next, in any case.
-    fn take_word(&mut self, word: &str) -> Result<bool, FilterError> {
+    /// Goes on if this word is next.
+    #[inline]
+    fn take_word(&mut self, word: Keyword) -> Result<bool, FilterError> {
         let is_next = self.is_word(word);
         if is_next {
             self.advance()?;
@@ -156,7 +165,7 @@ impl<'t> Parser<'t, '_> {
         Ok(is_next)
     }
 
-    fn require_sign(&mut self, sign: &str, what: &'static str) -> Result<(), FilterError> {
+    fn require_sign(&mut self, sign: Sign, what: &'static str) -> Result<(), FilterError> {
         if self.take_sign(sign)? { Ok(()) } else { Err(self.expected(what)) }
     }
 
@@ -183,7 +192,7 @@ impl<'t> Parser<'t, '_> {
 
     fn or(&mut self) -> Result<Node, FilterError> {
         let first = self.and()?;
-        if !self.is_word("OR") {
+        if !self.is_word(Keyword::Or) {
             return Ok(first);
         }
         let mut depth = first.depth;
@@ -197,7 +206,7 @@ impl<'t> Parser<'t, '_> {
             }
         };
         push(first);
-        while self.take_word("OR")? {
+        while self.take_word(Keyword::Or)? {
             push(self.and()?);
         }
         self.node(Expr::Or(list), depth, 1)
@@ -205,7 +214,7 @@ impl<'t> Parser<'t, '_> {
 
     fn and(&mut self) -> Result<Node, FilterError> {
         let first = self.not()?;
-        if !self.is_word("AND") {
+        if !self.is_word(Keyword::And) {
             return Ok(first);
         }
         let mut depth = first.depth;
@@ -218,14 +227,14 @@ impl<'t> Parser<'t, '_> {
             }
         };
         push(first);
-        while self.take_word("AND")? {
+        while self.take_word(Keyword::And)? {
             push(self.not()?);
         }
         self.node(Expr::And(list), depth, 1)
     }
 
     fn not(&mut self) -> Result<Node, FilterError> {
-        if !self.take_word("NOT")? {
+        if !self.take_word(Keyword::Not)? {
             return self.predicate();
         }
         let inner = self.deeper(Self::not)?;
@@ -233,26 +242,38 @@ impl<'t> Parser<'t, '_> {
     }
 
     fn sum(&mut self) -> Result<Node, FilterError> {
-        let mut left = self.term()?;
+        let first = self.unary()?;
+        match self.token {
+            Token::Sign(sign) if sign.is_arithmetic() => self.terms(first),
+            // Mostly it is a value alone.
+            _ => Ok(first),
+        }
+    }
+
+    /// What is added to a sum, whose first value was read.
+    fn terms(&mut self, first: Node) -> Result<Node, FilterError> {
+        let mut left = self.factors(first)?;
         loop {
             let operator = match self.token {
-                Token::Sign("+") => Arithmetic::Add,
-                Token::Sign("-") => Arithmetic::Subtract,
+                Token::Sign(Sign::Plus) => Arithmetic::Add,
+                Token::Sign(Sign::Minus) => Arithmetic::Subtract,
                 _ => return Ok(left),
             };
             self.advance()?;
-            let right = self.term()?;
+            let first = self.unary()?;
+            let right = self.factors(first)?;
             left = self.arithmetic(operator, left, right)?;
         }
     }
 
-    fn term(&mut self) -> Result<Node, FilterError> {
-        let mut left = self.unary()?;
+    /// What a value is multiplied with, which was read.
+    fn factors(&mut self, first: Node) -> Result<Node, FilterError> {
+        let mut left = first;
         loop {
             let operator = match self.token {
-                Token::Sign("*") => Arithmetic::Multiply,
-                Token::Sign("/") => Arithmetic::Divide,
-                Token::Sign("%") => Arithmetic::Remainder,
+                Token::Sign(Sign::Times) => Arithmetic::Multiply,
+                Token::Sign(Sign::Over) => Arithmetic::Divide,
+                Token::Sign(Sign::Percent) => Arithmetic::Remainder,
                 _ => return Ok(left),
             };
             self.advance()?;
@@ -272,11 +293,17 @@ impl<'t> Parser<'t, '_> {
         self.node(expr, depth, 1)
     }
 
+    #[inline]
     fn unary(&mut self) -> Result<Node, FilterError> {
-        let is_minus = self.is_sign("-");
-        if !is_minus && !self.is_sign("+") {
-            return self.primary();
+        match self.token {
+            Token::Sign(Sign::Minus) => self.signed(true),
+            Token::Sign(Sign::Plus) => self.signed(false),
+            _ => self.primary(),
         }
+    }
+
+    /// A value behind its sign, which is next.
+    fn signed(&mut self, is_minus: bool) -> Result<Node, FilterError> {
         self.advance()?;
         let inner = self.primary()?;
         // A literal with a sign is a literal, unless it leaves the range.

@@ -1,10 +1,11 @@
 //! The normal form: keywords in capitals, one way to write each thing, parentheses only where they change something.
 
 use crate::date;
-use crate::number::Number;
+use crate::number::{self, Number};
 use crate::path::{ListPath, Path, Section, Step};
 use crate::tree::{Arithmetic, Comparison, Expr, IsKind, Literal, Quantifier, Test};
 use crate::word;
+use alloc::string::String;
 use core::fmt::{self, Display, Formatter, Write};
 
 /// How tightly a node binds, from `OR` on.
@@ -20,49 +21,94 @@ enum Level {
     Primary,
 }
 
-impl Display for Expr {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Expr::Literal(literal) => literal.fmt(f),
-            Expr::Path(path) => path.fmt(f),
-            Expr::Not(inner) => {
-                f.write_str("NOT ")?;
-                at_least(inner, Level::Not, f)
+/// Appends the normal form of an expression.
+pub(crate) fn write(expr: &Expr, out: &mut String) {
+    // There is always room in a string.
+    let _ = write_expr(expr, out);
+}
+
+macro_rules! displayed {
+    ($($type:ty: $write:ident),* $(,)?) => {$(
+        impl Display for $type {
+            fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                $write(self, f)
             }
-            Expr::And(list) => joined(list, " AND ", Level::Not, f),
-            Expr::Or(list) => joined(list, " OR ", Level::And, f),
-            Expr::Compare(comparison, left, right) => {
-                at_least(left, Level::Sum, f)?;
-                f.write_char(' ')?;
-                comparison.fmt(f)?;
-                f.write_char(' ')?;
-                at_least(right, Level::Sum, f)
-            }
-            Expr::Arithmetic(operator, left, right) => {
-                let (own, tighter) = match operator {
-                    Arithmetic::Add | Arithmetic::Subtract => (Level::Sum, Level::Term),
-                    _ => (Level::Term, Level::Unary),
-                };
-                at_least(left, own, f)?;
-                write!(f, " {operator} ")?;
-                at_least(right, tighter, f)
-            }
-            Expr::Negate(inner) => signed('-', inner, f),
-            Expr::Plus(inner) => signed('+', inner, f),
-            Expr::Test(value, test) => {
-                at_least(value, Level::Sum, f)?;
-                write!(f, " {test}")
-            }
-            Expr::Quantified(quantifier, path, test) => write!(f, "{quantifier}({path}) {test}"),
-            Expr::Is { value, kind, negated } => {
-                at_least(value, Level::Sum, f)?;
-                write!(f, " IS {}{kind}", if *negated { "NOT " } else { "" })
-            }
-            Expr::Call(function, arguments) => {
-                write!(f, "{}(", function.name())?;
-                joined(arguments, ", ", Level::Sum, f)?;
-                f.write_char(')')
-            }
+        }
+    )*};
+}
+
+displayed! {
+    Expr: write_expr,
+    Literal: write_literal,
+    Number: write_number,
+    Path: write_path,
+    ListPath: write_list_path,
+}
+
+/// As deep as the expression.
+fn write_expr<W: Write>(expr: &Expr, out: &mut W) -> fmt::Result {
+    match expr {
+        Expr::Literal(literal) => write_literal(literal, out),
+        Expr::Path(path) => write_path(path, out),
+        Expr::Not(inner) => {
+            out.write_str("NOT ")?;
+            at_least(inner, Level::Not, out)
+        }
+        Expr::And(list) => joined(list, " AND ", Level::Not, out),
+        Expr::Or(list) => joined(list, " OR ", Level::And, out),
+        Expr::Compare(comparison, left, right) => {
+            at_least(left, Level::Sum, out)?;
+            out.write_char(' ')?;
+            out.write_str(sign(*comparison))?;
+            out.write_char(' ')?;
+            at_least(right, Level::Sum, out)
+        }
+        Expr::Arithmetic(operator, left, right) => {
+            let (own, tighter) = match operator {
+                Arithmetic::Add | Arithmetic::Subtract => (Level::Sum, Level::Term),
+                _ => (Level::Term, Level::Unary),
+            };
+            at_least(left, own, out)?;
+            out.write_str(match operator {
+                Arithmetic::Add => " + ",
+                Arithmetic::Subtract => " - ",
+                Arithmetic::Multiply => " * ",
+                Arithmetic::Divide => " / ",
+                Arithmetic::Remainder => " % ",
+            })?;
+            at_least(right, tighter, out)
+        }
+        Expr::Negate(inner) => signed('-', inner, out),
+        Expr::Plus(inner) => signed('+', inner, out),
+        Expr::Test(value, test) => {
+            at_least(value, Level::Sum, out)?;
+            out.write_char(' ')?;
+            write_test(test, out)
+        }
+        Expr::Quantified(quantifier, path, test) => {
+            out.write_str(match quantifier {
+                Quantifier::Any => "ANY(",
+                Quantifier::All => "ALL(",
+            })?;
+            write_list_path(path, out)?;
+            out.write_str(") ")?;
+            write_test(test, out)
+        }
+        Expr::Is { value, kind, negated } => {
+            at_least(value, Level::Sum, out)?;
+            out.write_str(if *negated { " IS NOT " } else { " IS " })?;
+            out.write_str(match kind {
+                IsKind::Null => "NULL",
+                IsKind::Missing => "MISSING",
+                IsKind::True => "TRUE",
+                IsKind::False => "FALSE",
+            })
+        }
+        Expr::Call(function, arguments) => {
+            out.write_str(function.name())?;
+            out.write_char('(')?;
+            joined(arguments, ", ", Level::Sum, out)?;
+            out.write_char(')')
         }
     }
 }
@@ -93,187 +139,192 @@ fn is_negative(number: Number) -> bool {
 }
 
 /// The node, in parentheses if it binds less tightly.
-fn at_least(expr: &Expr, least: Level, f: &mut Formatter<'_>) -> fmt::Result {
-    if level(expr) < least { write!(f, "({expr})") } else { expr.fmt(f) }
+fn at_least<W: Write>(expr: &Expr, least: Level, out: &mut W) -> fmt::Result {
+    if level(expr) >= least {
+        return write_expr(expr, out);
+    }
+    out.write_char('(')?;
+    write_expr(expr, out)?;
+    out.write_char(')')
 }
 
-fn joined(list: &[Expr], between: &str, least: Level, f: &mut Formatter<'_>) -> fmt::Result {
+fn joined<W: Write>(list: &[Expr], between: &str, least: Level, out: &mut W) -> fmt::Result {
     for (index, expr) in list.iter().enumerate() {
         if index > 0 {
-            f.write_str(between)?;
+            out.write_str(between)?;
         }
-        at_least(expr, least, f)?;
+        at_least(expr, least, out)?;
     }
     Ok(())
 }
 
-fn signed(sign: char, inner: &Expr, f: &mut Formatter<'_>) -> fmt::Result {
-    f.write_char(sign)?;
-    at_least(inner, Level::Primary, f)
+fn signed<W: Write>(sign: char, inner: &Expr, out: &mut W) -> fmt::Result {
+    out.write_char(sign)?;
+    at_least(inner, Level::Primary, out)
 }
 
-impl Display for Literal {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Literal::Null => f.write_str("NULL"),
-            Literal::Bool(true) => f.write_str("TRUE"),
-            Literal::Bool(false) => f.write_str("FALSE"),
-            Literal::Number(number) => number.fmt(f),
-            Literal::Date(milliseconds) => write!(f, "DATE('{}')", date::print(*milliseconds)),
-            Literal::Text(text) => quoted(text, f),
-        }
+fn write_literal<W: Write>(literal: &Literal, out: &mut W) -> fmt::Result {
+    match literal {
+        Literal::Null => out.write_str("NULL"),
+        Literal::Bool(true) => out.write_str("TRUE"),
+        Literal::Bool(false) => out.write_str("FALSE"),
+        Literal::Number(number) => write_number(number, out),
+        Literal::Date(milliseconds) => write!(out, "DATE('{}')", date::print(*milliseconds)),
+        Literal::Text(text) => quoted(text, out),
     }
 }
 
 /// The shortest digits that are read as the same number; a float has a point or an exponent.
-impl Display for Number {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Number::Signed(value) => value.fmt(f),
-            Number::Unsigned(value) => value.fmt(f),
-            Number::Float(value) => write!(f, "{value:?}"),
-        }
+fn write_number<W: Write>(number: &Number, out: &mut W) -> fmt::Result {
+    match *number {
+        Number::Signed(value) => write_digits(value.unsigned_abs(), value < 0, 0, out),
+        Number::Unsigned(value) => write_digits(value, false, 0, out),
+        Number::Float(value) => match number::digits(value) {
+            Some((whole, 0)) => {
+                write_digits(whole, value.is_sign_negative(), 0, out)?;
+                out.write_str(".0")
+            }
+            Some((digits, scale)) => write_digits(digits, value.is_sign_negative(), scale, out),
+            None => write!(out, "{value:?}"),
+        },
     }
 }
 
-fn quoted(text: &str, f: &mut Formatter<'_>) -> fmt::Result {
-    f.write_char('\'')?;
+/// Digits of which so many stand behind a point.
+fn write_digits<W: Write>(
+    mut digits: u64,
+    is_negative: bool,
+    scale: usize,
+    out: &mut W,
+) -> fmt::Result {
+    // 20 digits, a sign and a point.
+    let mut buffer = [0; 22];
+    let mut at = buffer.len();
+    let mut put = |byte: u8| {
+        at -= 1;
+        buffer[at] = byte;
+    };
+    let mut count = 0;
+    while digits > 0 || count <= scale {
+        if count == scale && scale > 0 {
+            put(b'.');
+        }
+        put(b'0' + (digits % 10) as u8);
+        (digits, count) = (digits / 10, count + 1);
+    }
+    if is_negative {
+        put(b'-');
+    }
+    out.write_str(core::str::from_utf8(&buffer[at..]).unwrap_or_default())
+}
+
+fn quoted<W: Write>(text: &str, out: &mut W) -> fmt::Result {
+    out.write_char('\'')?;
     for (index, part) in text.split('\'').enumerate() {
         if index > 0 {
-            f.write_str("''")?;
+            out.write_str("''")?;
         }
-        f.write_str(part)?;
+        out.write_str(part)?;
     }
-    f.write_char('\'')
+    out.write_char('\'')
 }
 
-impl Display for Comparison {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Comparison::Equal => "=",
-            Comparison::NotEqual => "<>",
-            Comparison::Less => "<",
-            Comparison::LessOrEqual => "<=",
-            Comparison::Greater => ">",
-            Comparison::GreaterOrEqual => ">=",
-        })
+fn sign(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::Equal => "=",
+        Comparison::NotEqual => "<>",
+        Comparison::Less => "<",
+        Comparison::LessOrEqual => "<=",
+        Comparison::Greater => ">",
+        Comparison::GreaterOrEqual => ">=",
     }
 }
 
-impl Display for Arithmetic {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Arithmetic::Add => "+",
-            Arithmetic::Subtract => "-",
-            Arithmetic::Multiply => "*",
-            Arithmetic::Divide => "/",
-            Arithmetic::Remainder => "%",
-        })
-    }
-}
-
-impl Display for Test {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let not = |negated: &bool| if *negated { "NOT " } else { "" };
-        match self {
-            Test::Compare(comparison, right) => {
-                write!(f, "{comparison} ")?;
-                at_least(right, Level::Sum, f)
-            }
-            Test::Between { low, high, negated } => {
-                write!(f, "{}BETWEEN ", not(negated))?;
-                at_least(low, Level::Sum, f)?;
-                f.write_str(" AND ")?;
-                at_least(high, Level::Sum, f)
-            }
-            Test::In { list, negated } => {
-                write!(f, "{}IN (", not(negated))?;
-                joined(list, ", ", Level::Sum, f)?;
-                f.write_char(')')
-            }
-            Test::Like { pattern, escape, folded, negated } => {
-                write!(f, "{}{} ", not(negated), if *folded { "ILIKE" } else { "LIKE" })?;
-                quoted(pattern, f)?;
-                let Some(escape) = escape else { return Ok(()) };
-                f.write_str(" ESCAPE ")?;
-                quoted(escape.encode_utf8(&mut [0; 4]), f)
-            }
-            Test::Regexp { regexp, negated } => {
-                write!(f, "{}REGEXP ", not(negated))?;
-                quoted(regexp.pattern(), f)
-            }
+fn write_test<W: Write>(test: &Test, out: &mut W) -> fmt::Result {
+    let not = |negated: bool, word: &str, out: &mut W| {
+        if negated {
+            out.write_str("NOT ")?;
+        }
+        out.write_str(word)
+    };
+    match test {
+        Test::Compare(comparison, right) => {
+            out.write_str(sign(*comparison))?;
+            out.write_char(' ')?;
+            at_least(right, Level::Sum, out)
+        }
+        Test::Between { low, high, negated } => {
+            not(*negated, "BETWEEN ", out)?;
+            at_least(low, Level::Sum, out)?;
+            out.write_str(" AND ")?;
+            at_least(high, Level::Sum, out)
+        }
+        Test::In { list, negated } => {
+            not(*negated, "IN (", out)?;
+            joined(list, ", ", Level::Sum, out)?;
+            out.write_char(')')
+        }
+        Test::Like { pattern, escape, folded, negated } => {
+            not(*negated, if *folded { "ILIKE " } else { "LIKE " }, out)?;
+            quoted(pattern, out)?;
+            let Some(escape) = escape else { return Ok(()) };
+            out.write_str(" ESCAPE ")?;
+            quoted(escape.encode_utf8(&mut [0; 4]), out)
+        }
+        Test::Regexp { regexp, negated } => {
+            not(*negated, "REGEXP ", out)?;
+            quoted(regexp.pattern(), out)
         }
     }
 }
 
-impl Display for Quantifier {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Quantifier::Any => "ANY",
-            Quantifier::All => "ALL",
-        })
-    }
-}
-
-impl Display for IsKind {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IsKind::Null => "NULL",
-            IsKind::Missing => "MISSING",
-            IsKind::True => "TRUE",
-            IsKind::False => "FALSE",
-        })
-    }
-}
-
-impl Display for Path {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Field(field) => write!(f, "{}{}", field.section().prefix(), field.name()),
-            Path::Header(names) => match &names[..] {
-                [Step::Name(name)] if word::is_bare(name) => f.write_str(name),
-                steps => stepped(Section::Headers.prefix(), steps, f),
-            },
-            Path::Body(path) => stepped(Section::Body.prefix(), path, f),
+fn write_path<W: Write>(path: &Path, out: &mut W) -> fmt::Result {
+    match path {
+        Path::Field(field) => {
+            out.write_str(field.section().prefix())?;
+            out.write_str(field.name())
         }
+        Path::Header(names) => match &names[..] {
+            [Step::Name(name)] if word::is_bare(name) => out.write_str(name),
+            steps => stepped(Section::Headers.prefix(), steps, out),
+        },
+        Path::Body(path) => stepped(Section::Body.prefix(), path, out),
     }
 }
 
-impl Display for ListPath {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match &self.list {
-            // A word alone would be a header.
-            Path::Header(names) if !self.element.is_empty() => {
-                stepped(Section::Headers.prefix(), names, f)?;
-            }
-            list => list.fmt(f)?,
+fn write_list_path<W: Write>(path: &ListPath, out: &mut W) -> fmt::Result {
+    match &path.list {
+        // A word alone would be a header.
+        Path::Header(names) if !path.element.is_empty() => {
+            stepped(Section::Headers.prefix(), names, out)?;
         }
-        let is_root = matches!(&self.list, Path::Body(path) if path.is_empty());
-        if is_root || !self.element.is_empty() {
-            f.write_str("[*]")?;
-        }
-        stepped("", &self.element, f)
+        list => write_path(list, out)?,
     }
+    let is_root = matches!(&path.list, Path::Body(path) if path.is_empty());
+    if is_root || !path.element.is_empty() {
+        out.write_str("[*]")?;
+    }
+    stepped("", &path.element, out)
 }
 
-fn stepped(prefix: &str, steps: &[Step], f: &mut Formatter<'_>) -> fmt::Result {
-    f.write_str(prefix)?;
+fn stepped<W: Write>(prefix: &str, steps: &[Step], out: &mut W) -> fmt::Result {
+    out.write_str(prefix)?;
     for step in steps {
         match step {
             Step::Name(name) if word::is_step(name) => {
-                f.write_char('.')?;
-                f.write_str(name)?;
+                out.write_char('.')?;
+                out.write_str(name)?;
             }
             Step::Name(name) if !name.is_empty() && !name.contains(['[', ']']) => {
-                write!(f, ".[{name}]")?;
+                write!(out, ".[{name}]")?;
             }
             Step::Name(name) => {
-                f.write_char('[')?;
-                quoted(name, f)?;
-                f.write_char(']')?;
+                out.write_char('[')?;
+                quoted(name, out)?;
+                out.write_char(']')?;
             }
-            Step::Index(index) => write!(f, "[{index}]")?,
-            Step::Every => f.write_str("[*]")?,
+            Step::Index(index) => write!(out, "[{index}]")?,
+            Step::Every => out.write_str("[*]")?,
         }
     }
     Ok(())

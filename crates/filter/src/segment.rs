@@ -2,7 +2,7 @@
 
 use crate::atom::Limit;
 use crate::bound::{Bound, Constants, SIDES_MAX, Side, order};
-use crate::columns::{Compared, Ranks, scan, scan_ends};
+use crate::columns::{Compared, Ranks, Zones, scan, scan_ends};
 use crate::form::{Folded, Form, State};
 use crate::steps::Steps;
 use crate::value::{Sources, Value};
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// A branch, by its place in the set.
 pub(crate) type BranchId = u32;
 
-/// Branches of one shape.
+/// Branches of one shape, sorted by one of their ends: those that lie near each other stand together.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// Tells segments apart, and which is older.
@@ -23,6 +23,8 @@ pub(crate) struct Segment {
     pub(crate) dictionaries: Vec<Dictionary>,
     /// By side of the shape.
     pub(crate) columns: Vec<Column>,
+    /// The column that entries are sorted by.
+    lead: usize,
 }
 
 /// The constants that a field is compared with.
@@ -39,20 +41,24 @@ pub(crate) struct Column {
     pub(crate) dictionary: usize,
     pub(crate) is_lower: bool,
     pub(crate) ranks: Ranks,
+    zones: Zones,
 }
 
 impl Column {
+    /// Appends the rank of an entry.
+    pub(crate) fn push(&mut self, rank: u32) {
+        self.ranks.push(rank);
+        self.zones.push(rank, self.is_lower);
+    }
+
     /// The column and what it is compared with, by the ranks of a message's values in the dictionaries.
     fn compared(&self, ranks: &[u32; SIDES_MAX]) -> Compared<'_> {
         let rank = ranks[self.dictionary];
-        Compared { ranks: &self.ranks, is_lower: self.is_lower, rank }
+        Compared { ranks: &self.ranks, zones: &self.zones, is_lower: self.is_lower, rank }
     }
 }
 
-/// Entries that are compared in one step.
-const ENTRIES_PER_STEP: usize = 16;
-
-/// The same, by ends that hang together by a form.
+/// Ends that hang together by a form and are compared in one step.
 const ENDS_PER_STEP: usize = 32;
 
 /// The rank that stands in a column for an end at the constant with this index.
@@ -108,10 +114,12 @@ impl Segment {
                 let dictionary = place(&keys, side);
                 let constants = dictionaries[dictionary].constants.len();
                 let ranks = Ranks::with_capacity(constants, count);
-                Column { dictionary, is_lower: side.is_lower, ranks }
+                let zones = Zones::with_capacity(count);
+                Column { dictionary, is_lower: side.is_lower, ranks, zones }
             })
             .collect();
-        Segment { born, branches: Vec::with_capacity(count), dictionaries, columns }
+        let branches = Vec::with_capacity(count);
+        Segment { born, branches, dictionaries, columns, lead: lead(shape) }
     }
 
     /// A segment of entries whose bounds are in the order of the shape.
@@ -131,12 +139,24 @@ impl Segment {
             dictionaries.push(sorted);
         }
         let mut segment = Segment::empty(born, shape, dictionaries, entries.len());
-        for (branch, bounds) in entries {
-            segment.branches.push(*branch);
-            for (column, bound) in segment.columns.iter_mut().zip(bounds) {
-                let constants = &segment.dictionaries[column.dictionary].constants;
-                column.ranks.push(rank_of(bound.limit, constants.place(&bound.constant)));
-            }
+        let rank = |side: usize, bound: &Bound| {
+            let constants = &segment.dictionaries[segment.columns[side].dictionary].constants;
+            rank_of(bound.limit, constants.place(&bound.constant))
+        };
+        // One entry after the other.
+        let mut ranks = Vec::with_capacity(entries.len() * shape.len());
+        for (_, bounds) in entries {
+            ranks.extend(bounds.iter().enumerate().map(|(side, bound)| rank(side, bound)));
+        }
+        let lead = lead(shape);
+        let mut order: Vec<(u32, usize)> = (0..entries.len())
+            .map(|entry| (ranks.get(entry * shape.len() + lead).copied().unwrap_or(0), entry))
+            .collect();
+        order.sort_unstable();
+        for (_, entry) in order {
+            segment.branches.push(entries[entry].0);
+            let own = &ranks[entry * shape.len()..(entry + 1) * shape.len()];
+            segment.columns.iter_mut().zip(own).for_each(|(column, rank)| column.push(*rank));
         }
         segment
     }
@@ -182,22 +202,22 @@ impl Segment {
             ranks[index] = rank;
         }
         let count = self.branches.len();
-        if !steps.spend((count / ENTRIES_PER_STEP) as u64) {
-            return;
-        }
         let mut hit = |entry: usize| hit(self.branches[entry]);
         match &self.columns[..] {
-            [] => scan(&[], count, &mut hit),
-            [one] => scan(&[one.compared(&ranks)], count, &mut hit),
+            [] => scan(&[], count, steps, &mut hit),
+            [one] => scan(&[one.compared(&ranks)], count, steps, &mut hit),
             [one, two] => {
-                scan(&[one.compared(&ranks), two.compared(&ranks)], count, &mut hit);
+                scan(&[one.compared(&ranks), two.compared(&ranks)], count, steps, &mut hit);
             }
             [one, others @ ..] => {
                 let mut columns = [one.compared(&ranks); SIDES_MAX];
                 for (place, column) in columns[1..].iter_mut().zip(others) {
                     *place = column.compared(&ranks);
                 }
-                scan(&columns[..self.columns.len()], count, &mut hit);
+                let columns = &mut columns[..self.columns.len()];
+                // The ends that entries are sorted by, and their opposites, leave fewest.
+                columns.rotate_left(self.lead);
+                scan(columns, count, steps, &mut hit);
             }
         }
     }
@@ -250,9 +270,15 @@ impl Segment {
     pub(crate) fn bytes(&self) -> usize {
         let constants: usize =
             self.dictionaries.iter().map(|dictionary| dictionary.constants.bytes()).sum();
-        let ranks: usize = self.columns.iter().map(|column| column.ranks.bytes()).sum();
+        let of_column = |column: &Column| column.ranks.bytes() + column.zones.bytes();
+        let ranks: usize = self.columns.iter().map(of_column).sum();
         size_of::<Segment>() + self.branches.capacity() * size_of::<BranchId>() + constants + ranks
     }
+}
+
+/// The side that entries are sorted by: mostly a range with two ends is narrower than one with one.
+pub(crate) fn lead(shape: &[Side]) -> usize {
+    shape.windows(2).position(|pair| pair[0].is_of_same(pair[1])).unwrap_or(0)
 }
 
 /// The fields of a shape, each with its type.

@@ -1,5 +1,6 @@
 //! Many filters that are asked together: which of them match a message?
 
+mod direct;
 mod filing;
 mod listing;
 mod matching;
@@ -26,6 +27,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::hash::BuildHasher;
+use direct::Direct;
 use filing::Filing;
 use lepus_base::{HashState, LinearTable};
 use plan::Plan;
@@ -108,6 +110,8 @@ pub struct FilterSet {
     branches: Vec<Branch>,
     free_branches: Vec<BranchId>,
     filing: Filing,
+    /// Those that are there, where they are few and compare headers alone.
+    direct: Option<Box<Direct>>,
     /// Where there is something to tidy up, and the merge that is under way.
     due: VecDeque<Due>,
     merge: Option<(Due, Box<Merge>)>,
@@ -143,6 +147,8 @@ struct Entry {
     /// Slots that its branches look at, as often as they do.
     slots: Box<[Slot]>,
     way: Way,
+    /// Whether it compares headers alone.
+    is_direct: bool,
     /// See [`Filter::cost`].
     cost: u32,
 }
@@ -181,6 +187,7 @@ impl FilterSet {
             branches: Vec::new(),
             free_branches: Vec::new(),
             filing: Filing::new(state),
+            direct: None,
             due: VecDeque::new(),
             merge: None,
             born: 0,
@@ -251,6 +258,7 @@ impl FilterSet {
                 allowed: self.limits.unindexed_max,
             });
         }
+        self.renew_direct();
         self.pay(ADD_STEPS * places);
         Ok(subscription)
     }
@@ -276,9 +284,9 @@ impl FilterSet {
         }
         let known = self.program.fields() + filter.quantifiers();
         // Mostly there is room even if all of them are new.
-        if known + filter.fields().len() > paths_max {
+        if known + (filter.field_count() - filter.quantifiers()) > paths_max {
             let paths = &self.program.paths;
-            let new = filter.fields().iter().filter(|path| !paths.contains(path)).count();
+            let new = filter.fields().into_iter().filter(|path| !paths.contains(path)).count();
             if known + new > paths_max {
                 return full("fields in all filters", paths_max);
             }
@@ -335,6 +343,7 @@ impl FilterSet {
             self.bury(branch);
         }
         entry.slots.iter().for_each(|slot| self.program.release_slot(*slot));
+        self.renew_direct();
         self.pay(REMOVE_STEPS * entry.branches.len());
         true
     }
@@ -368,9 +377,9 @@ impl FilterSet {
 
     /// Files the branches of a filter.
     fn file(&mut self, filter: &Filter, id: u32, hash: u64, found: Match) -> Entry {
-        let branches = branches(filter.tree());
-        let plan = |atoms: &Vec<_>| Plan::new(atoms, &self.filing, &mut self.program);
-        let mut plans: Vec<Plan> = branches.iter().map(plan).collect();
+        let mut branches = branches(filter.tree());
+        let plan = |atoms: &mut Vec<_>| Plan::new(atoms, &self.filing, &mut self.program);
+        let mut plans: Vec<Plan> = branches.iter_mut().map(plan).collect();
         if plans.iter().map(Plan::places).sum::<usize>() > PLACES_MAX {
             for slot in plans.drain(..).flat_map(|plan| plan.slots) {
                 self.program.release_slot(slot);
@@ -431,6 +440,7 @@ impl FilterSet {
             branches: all.into(),
             slots: slots.into(),
             way,
+            is_direct: direct::suits(filter),
             cost: u32::try_from(filter.cost()).unwrap_or(u32::MAX),
         }
     }
@@ -540,6 +550,7 @@ impl FilterSet {
             + self.free_branches.capacity() * size_of::<BranchId>()
             + self.due.capacity() * size_of::<Due>()
             + self.entry_bytes
+            + self.direct.as_ref().map_or(0, |direct| direct.bytes())
             + self.program.bytes()
             + self.bytes_hot()
     }

@@ -30,7 +30,7 @@ pub enum Expr {
     /// A test of one value.
     Test(Box<Expr>, Test),
     /// A test of the elements of an array.
-    Quantified(Quantifier, ListPath, Test),
+    Quantified(Quantifier, Box<ListPath>, Test),
     /// `x IS …`.
     Is {
         /// What is looked at.
@@ -42,6 +42,47 @@ pub enum Expr {
     },
     /// A function with as many arguments as it takes.
     Call(Function, Vec<Expr>),
+}
+
+impl Expr {
+    /// Appends the fields that it names, as often as it does. As deep as the expression.
+    pub(crate) fn add_paths<'e>(&'e self, all: &mut Vec<&'e Path>) {
+        match self {
+            Expr::Literal(_) => {}
+            Expr::Path(path) => all.push(path),
+            Expr::Not(inner) | Expr::Negate(inner) | Expr::Plus(inner) => inner.add_paths(all),
+            Expr::And(list) | Expr::Or(list) | Expr::Call(_, list) => {
+                list.iter().for_each(|part| part.add_paths(all));
+            }
+            Expr::Compare(_, left, right) | Expr::Arithmetic(_, left, right) => {
+                left.add_paths(all);
+                right.add_paths(all);
+            }
+            Expr::Test(value, test) => {
+                value.add_paths(all);
+                test.add_paths(all);
+            }
+            Expr::Quantified(_, path, test) => {
+                all.push(&path.list);
+                test.add_paths(all);
+            }
+            Expr::Is { value, .. } => value.add_paths(all),
+        }
+    }
+}
+
+impl Test {
+    fn add_paths<'e>(&'e self, all: &mut Vec<&'e Path>) {
+        match self {
+            Test::Compare(_, right) => right.add_paths(all),
+            Test::Between { low, high, .. } => {
+                low.add_paths(all);
+                high.add_paths(all);
+            }
+            Test::In { list, .. } => list.iter().for_each(|part| part.add_paths(all)),
+            Test::Like { .. } | Test::Regexp { .. } => {}
+        }
+    }
 }
 
 /// A constant.

@@ -2,14 +2,14 @@
 
 use super::{Node, Parser};
 use crate::error::{FilterError, Reason};
-use crate::lexer::Token;
+use crate::lexer::{self, Named, Sign, Token, Written, WrittenStep};
 use crate::like::LikePattern;
-use crate::path::{ListPath, Path, Step};
+use crate::path::{ListPath, Step};
 use crate::regexp;
 use crate::tree::{Comparison, Expr, IsKind, Quantifier, Test};
-use crate::word;
+use crate::word::Keyword;
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Weight of a `REGEXP` in the static cost.
@@ -19,14 +19,11 @@ const LIKE_COST: usize = 8;
 /// Weight of a quantifier, which looks at all elements.
 const QUANTIFIER_COST: usize = 16;
 
-impl Parser<'_, '_> {
+impl<'t> Parser<'t, '_> {
     pub(super) fn predicate(&mut self) -> Result<Node, FilterError> {
         let quantifier = match self.token {
-            Token::Word(word) if self.lexer.is_call() => match word {
-                _ if word.eq_ignore_ascii_case("ANY") => Some(Quantifier::Any),
-                _ if word.eq_ignore_ascii_case("ALL") => Some(Quantifier::All),
-                _ => None,
-            },
+            Token::Word(_, Keyword::Any) if self.lexer.is_call() => Some(Quantifier::Any),
+            Token::Word(_, Keyword::All) if self.lexer.is_call() => Some(Quantifier::All),
             _ => None,
         };
         if let Some(quantifier) = quantifier {
@@ -40,7 +37,11 @@ impl Parser<'_, '_> {
             let expr = Expr::Compare(comparison, Box::new(left.expr), Box::new(right.expr));
             return self.node(expr, depth, 1);
         }
-        if self.take_word("IS")? {
+        // Mostly it is none of those that begin with a word.
+        if !matches!(self.token, Token::Word(..)) {
+            return Ok(left);
+        }
+        if self.take_word(Keyword::Is)? {
             return self.is(left);
         }
         match self.test()? {
@@ -54,12 +55,12 @@ impl Parser<'_, '_> {
 
     fn comparison(&self) -> Option<Comparison> {
         Some(match self.token {
-            Token::Sign("=") => Comparison::Equal,
-            Token::Sign("<>") => Comparison::NotEqual,
-            Token::Sign("<") => Comparison::Less,
-            Token::Sign("<=") => Comparison::LessOrEqual,
-            Token::Sign(">") => Comparison::Greater,
-            Token::Sign(">=") => Comparison::GreaterOrEqual,
+            Token::Sign(Sign::Equal) => Comparison::Equal,
+            Token::Sign(Sign::NotEqual) => Comparison::NotEqual,
+            Token::Sign(Sign::Less) => Comparison::Less,
+            Token::Sign(Sign::LessOrEqual) => Comparison::LessOrEqual,
+            Token::Sign(Sign::Greater) => Comparison::Greater,
+            Token::Sign(Sign::GreaterOrEqual) => Comparison::GreaterOrEqual,
             _ => return None,
         })
     }
@@ -70,7 +71,7 @@ impl Parser<'_, '_> {
         self.advance()?;
         self.advance()?;
         let path = self.list_path()?;
-        self.require_sign(")", "')'")?;
+        self.require_sign(Sign::Close, "')'")?;
         let (test, depth) = match self.comparison() {
             Some(comparison) => {
                 self.advance()?;
@@ -79,31 +80,28 @@ impl Parser<'_, '_> {
             }
             None => self.test()?.ok_or_else(|| self.expected("a comparison"))?,
         };
-        self.node(Expr::Quantified(quantifier, path, test), depth, QUANTIFIER_COST)
+        self.node(Expr::Quantified(quantifier, Box::new(path), test), depth, QUANTIFIER_COST)
     }
 
     fn list_path(&mut self) -> Result<ListPath, FilterError> {
         let at = self.at;
         match self.advance()? {
-            Token::Path(section, mut steps) => {
-                let star = steps.iter().position(|step| *step == Step::Every);
-                let element = star.map_or_else(Vec::new, |star| steps.split_off(star).split_off(1));
-                let list = match steps.is_empty() {
+            Token::Path(section, written) => {
+                let (list, element) = before_every(written);
+                let list = match list {
                     // The body itself may be an array.
-                    true => Path::Body(Vec::new()),
-                    false => self.path(section, steps, at)?,
+                    None => Named::Body(None),
+                    Some(list) => self.named(section, list, at)?,
                 };
                 self.bound(
                     element.len() <= self.limits.depth_max,
                     "levels",
                     self.limits.depth_max,
                 )?;
-                self.name(&list)?;
-                Ok(ListPath { list, element })
+                Ok(ListPath { list: self.name(list)?, element })
             }
-            Token::Word(name) if !word::is_reserved(name) => {
-                let list = word::field(name);
-                self.name(&list)?;
+            Token::Word(name, keyword) if !keyword.is_reserved() => {
+                let list = self.name(lexer::named(name))?;
                 Ok(ListPath { list, element: Vec::new() })
             }
             _ => {
@@ -115,16 +113,16 @@ impl Parser<'_, '_> {
 
     /// A test that begins with a word, and its depth.
     fn test(&mut self) -> Result<Option<(Test, usize)>, FilterError> {
-        let negated = self.take_word("NOT")?;
-        let found = if self.take_word("BETWEEN")? {
+        let negated = self.take_word(Keyword::Not)?;
+        let found = if self.take_word(Keyword::Between)? {
             self.between(negated)?
-        } else if self.take_word("IN")? {
+        } else if self.take_word(Keyword::In)? {
             self.values(negated)?
-        } else if self.take_word("LIKE")? {
+        } else if self.take_word(Keyword::Like)? {
             (self.like(false, negated)?, 0)
-        } else if self.take_word("ILIKE")? {
+        } else if self.take_word(Keyword::Ilike)? {
             (self.like(true, negated)?, 0)
-        } else if self.take_word("REGEXP")? {
+        } else if self.take_word(Keyword::Regexp)? {
             (self.regexp(negated)?, 0)
         } else if negated {
             return Err(self.expected("BETWEEN, IN, LIKE, ILIKE or REGEXP"));
@@ -136,7 +134,7 @@ impl Parser<'_, '_> {
 
     fn between(&mut self, negated: bool) -> Result<(Test, usize), FilterError> {
         let low = self.sum()?;
-        if !self.take_word("AND")? {
+        if !self.take_word(Keyword::And)? {
             return Err(self.expected("AND and the upper bound"));
         }
         let high = self.sum()?;
@@ -145,7 +143,7 @@ impl Parser<'_, '_> {
     }
 
     fn values(&mut self, negated: bool) -> Result<(Test, usize), FilterError> {
-        self.require_sign("(", "'('")?;
+        self.require_sign(Sign::Open, "'('")?;
         let (mut list, mut depth) = (Vec::new(), 0);
         loop {
             let before = (self.tokens, self.cost);
@@ -156,7 +154,7 @@ impl Parser<'_, '_> {
             depth = depth.max(value.depth);
             let is_literal = matches!(value.expr, Expr::Literal(_));
             list.push(value.expr);
-            let goes_on = self.take_sign(",")?;
+            let goes_on = self.take_sign(Sign::Comma)?;
             if is_literal {
                 // They have a bound of their own, and are found by one look-up together.
                 self.tokens = before.0;
@@ -166,11 +164,11 @@ impl Parser<'_, '_> {
                 break;
             }
         }
-        self.require_sign(")", "',' or ')'")?;
+        self.require_sign(Sign::Close, "',' or ')'")?;
         Ok((Test::In { list, negated }, depth))
     }
 
-    fn string(&mut self, what: &'static str) -> Result<(String, usize), FilterError> {
+    fn string(&mut self, what: &'static str) -> Result<(Cow<'t, str>, usize), FilterError> {
         let at = self.at;
         if !matches!(self.token, Token::Text(_)) {
             return Err(self.expected(what));
@@ -186,7 +184,7 @@ impl Parser<'_, '_> {
         self.bound(self.likes <= self.limits.likes_max, "LIKE", self.limits.likes_max)?;
         let (pattern, at) = self.string("a pattern in quotes")?;
         let mut escape = None;
-        if self.take_word("ESCAPE")? {
+        if self.take_word(Keyword::Escape)? {
             let (text, at) = self.string("a character in quotes")?;
             let mut characters = text.chars();
             escape = characters.next();
@@ -196,7 +194,7 @@ impl Parser<'_, '_> {
         }
         self.spend(LIKE_COST)?;
         match LikePattern::new(&pattern, escape, folded) {
-            Ok(_) => Ok(Test::Like { pattern: pattern.into(), escape, folded, negated }),
+            Ok(_) => Ok(Test::Like { pattern: (*pattern).into(), escape, folded, negated }),
             Err(text) => Err(self.lexer.error(at, Reason::Literal(text))),
         }
     }
@@ -222,18 +220,34 @@ impl Parser<'_, '_> {
     }
 
     fn is(&mut self, left: Node) -> Result<Node, FilterError> {
-        let negated = self.take_word("NOT")?;
-        let kind = if self.take_word("NULL")? {
+        let negated = self.take_word(Keyword::Not)?;
+        let kind = if self.take_word(Keyword::Null)? {
             IsKind::Null
-        } else if self.take_word("MISSING")? {
+        } else if self.take_word(Keyword::Missing)? {
             IsKind::Missing
-        } else if self.take_word("TRUE")? {
+        } else if self.take_word(Keyword::True)? {
             IsKind::True
-        } else if self.take_word("FALSE")? {
+        } else if self.take_word(Keyword::False)? {
             IsKind::False
         } else {
             return Err(self.expected("NULL, MISSING, TRUE or FALSE"));
         };
         self.node(Expr::Is { value: Box::new(left.expr), kind, negated }, left.depth, 1)
     }
+}
+
+/// What stands before the first `[*]` of a path, if anything does, and the steps behind it.
+fn before_every(written: Written<'_>) -> (Option<Written<'_>>, Vec<Step>) {
+    let star = written.iter().position(|step| *step == WrittenStep::Every);
+    let element = match star {
+        None => Vec::new(),
+        Some(star) => written.iter().skip(star + 1).map(WrittenStep::step).collect(),
+    };
+    let Written { first, mut more } = written;
+    match star {
+        Some(0) => return (None, element),
+        Some(star) => more.truncate(star - 1),
+        None => {}
+    }
+    (Some(Written { first, more }), element)
 }

@@ -3,86 +3,87 @@
 use super::{Node, Parser};
 use crate::date;
 use crate::error::{FilterError, Reason};
-use crate::lexer::Token;
-use crate::path::{Field, Path, Section, Step};
+use crate::lexer::{self, Named, Sign, Token, Written, WrittenStep};
+use crate::path::{Field, Path, Section};
 use crate::tree::{Expr, Function, IsKind, Literal};
-use crate::word;
+use crate::word::Keyword;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Weight of a function in the static cost.
 const CALL_COST: usize = 4;
 
-impl Parser<'_, '_> {
+impl<'t> Parser<'t, '_> {
     pub(super) fn primary(&mut self) -> Result<Node, FilterError> {
         let at = self.at;
-        let is_call = matches!(self.token, Token::Word(_)) && self.lexer.is_call();
-        let literal = match self.token {
-            Token::Sign("(") => {
+        // What does not begin a value is looked at where it stands: the error names what is before it.
+        match self.token {
+            Token::Sign(Sign::Open) => {
                 self.advance()?;
                 let inner = self.deeper(Self::or)?;
-                self.require_sign(")", "')'")?;
+                self.require_sign(Sign::Close, "')'")?;
                 return Ok(inner);
             }
-            Token::Word(name) if name.eq_ignore_ascii_case("NULL") => Literal::Null,
-            Token::Word(name) if name.eq_ignore_ascii_case("TRUE") => Literal::Bool(true),
-            Token::Word(name) if name.eq_ignore_ascii_case("FALSE") => Literal::Bool(false),
-            Token::Word(name) if !word::is_reserved(name) => {
-                self.advance()?;
-                return match is_call {
-                    true => self.call(name, at),
-                    false => {
-                        let path = word::field(name);
-                        self.name(&path)?;
-                        self.node(Expr::Path(path), 0, 1)
-                    }
-                };
+            Token::Sign(_) | Token::End => return Err(self.expected("a value")),
+            Token::Word(name, keyword) => return self.word(name, keyword, at),
+            Token::Path(..) | Token::Text(_) | Token::Number(_) => {}
+        }
+        let expr = match self.advance()? {
+            Token::Path(section, written) => {
+                let named = self.named(section, written, at)?;
+                Expr::Path(self.name(named)?)
             }
-            Token::Path(..) => {
-                let Token::Path(section, steps) = self.advance()? else {
-                    return Err(self.expected("a value"));
-                };
-                let path = self.path(section, steps, at)?;
-                self.name(&path)?;
-                return self.node(Expr::Path(path), 0, 1);
-            }
-            Token::Text(_) | Token::Number(_) => {
-                let literal = match self.advance()? {
-                    Token::Text(text) => Literal::Text(text.into()),
-                    Token::Number(number) => Literal::Number(number),
-                    _ => Literal::Null,
-                };
-                return self.node(Expr::Literal(literal), 0, 1);
-            }
+            Token::Text(text) => Expr::Literal(Literal::Text((*text).into())),
+            Token::Number(number) => Expr::Literal(Literal::Number(number)),
             _ => return Err(self.expected("a value")),
         };
-        self.advance()?;
-        self.node(Expr::Literal(literal), 0, 1)
+        self.node(expr, 0, 1)
     }
 
-    /// The path of a section's steps, which begin at a byte of the text.
-    pub(super) fn path(
+    /// A literal, a function or a header, which begins with a word.
+    fn word(&mut self, name: &'t str, keyword: Keyword, at: usize) -> Result<Node, FilterError> {
+        let literal = match keyword {
+            Keyword::Null => Some(Literal::Null),
+            Keyword::True => Some(Literal::Bool(true)),
+            Keyword::False => Some(Literal::Bool(false)),
+            _ if keyword.is_reserved() => return Err(self.expected("a value")),
+            _ => None,
+        };
+        let is_call = self.lexer.is_call();
+        self.advance()?;
+        let expr = match literal {
+            Some(literal) => Expr::Literal(literal),
+            None if is_call => return self.call(name, at),
+            None => Expr::Path(self.name(lexer::named(name))?),
+        };
+        self.node(expr, 0, 1)
+    }
+
+    /// The field that a section's steps name, which begin at a byte of the text.
+    pub(super) fn named(
         &self,
         section: Section,
-        steps: Vec<Step>,
+        written: Written<'t>,
         at: usize,
-    ) -> Result<Path, FilterError> {
-        self.bound(steps.len() <= self.limits.depth_max, "levels", self.limits.depth_max)?;
-        if steps.contains(&Step::Every) {
+    ) -> Result<Named<'t>, FilterError> {
+        self.bound(written.len() <= self.limits.depth_max, "levels", self.limits.depth_max)?;
+        if written.iter().any(|step| *step == WrittenStep::Every) {
             return Err(self.lexer.error(at, Reason::Every));
         }
-        match (section, &steps[..]) {
-            (Section::Body, _) => Ok(Path::Body(steps)),
-            (Section::Headers, [Step::Name(_), ..]) => Ok(Path::Header(steps)),
-            (Section::Headers, _) => {
+        match (section, &written.first, &written.more[..]) {
+            (Section::Body, ..) => Ok(Named::Body(Some(written))),
+            (Section::Headers, WrittenStep::Name(_), _) => Ok(Named::Header(written)),
+            (Section::Headers, ..) => {
                 let reason =
                     Reason::Literal("the headers table has no indexes: a name comes first");
                 Err(self.lexer.error(at, reason))
             }
-            (_, [Step::Name(name)]) => Field::of(section, name).map(Path::Field).ok_or_else(|| {
-                let reason = Reason::Field { section: section.name(), name: (&**name).into() };
-                self.lexer.error(at, reason)
-            }),
+            (_, WrittenStep::Name(name), []) => {
+                Field::of(section, name).map(Named::Field).ok_or_else(|| {
+                    let reason = Reason::Field { section: section.name(), name: (&**name).into() };
+                    self.lexer.error(at, reason)
+                })
+            }
             _ => Err(self.lexer.error(at, Reason::Literal("this field has no parts"))),
         }
     }
@@ -101,9 +102,9 @@ impl Parser<'_, '_> {
         self.advance()?;
         let (least, most, takes) = function.arguments();
         let (mut arguments, mut depth) = (Vec::new(), 0);
-        while !self.is_sign(")") {
+        while !self.is_sign(Sign::Close) {
             if !arguments.is_empty() {
-                self.require_sign(",", "',' or ')'")?;
+                self.require_sign(Sign::Comma, "',' or ')'")?;
             }
             let argument = self.deeper(Self::sum)?;
             depth = depth.max(argument.depth);
@@ -143,7 +144,7 @@ impl Parser<'_, '_> {
                 Reason::Literal("write a point of time as '2026-01-31T00:00:00Z' or '2026-01-31'");
             return Err(self.lexer.error(at, reason));
         };
-        self.require_sign(")", "')'")?;
+        self.require_sign(Sign::Close, "')'")?;
         self.node(Expr::Literal(Literal::Date(milliseconds)), 0, 1)
     }
 }

@@ -57,6 +57,9 @@ impl FilterSet {
         if self.is_empty() {
             return Report::default();
         }
+        if let Some(direct) = &self.direct {
+            return self.match_directly(direct, message, steps_max, out);
+        }
         let before = out.len();
         scratch.room.begin(&self.program, steps_max);
         let is_malformed = self.find(message, scratch, out);

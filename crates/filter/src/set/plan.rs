@@ -31,7 +31,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The plan of a branch.
-    pub(super) fn new(atoms: &[Atom<'_>], filing: &Filing, program: &mut Program) -> Plan {
+    pub(super) fn new(atoms: &mut [Atom<'_>], filing: &Filing, program: &mut Program) -> Plan {
         let mut plan =
             Plan { keys: None, bounds: Vec::new(), form: None, rest: None, slots: Vec::new() };
         let filed = equality(atoms, filing, program).or_else(|| prefix(atoms, program));
@@ -168,7 +168,7 @@ fn both<'e>(
 
 /// The atom, slot and keys of the equality whose field has the most values.
 fn equality(
-    atoms: &[Atom<'_>],
+    atoms: &mut [Atom<'_>],
     filing: &Filing,
     program: &mut Program,
 ) -> Option<(usize, Slot, Vec<GroupKey>)> {
@@ -188,8 +188,11 @@ fn equality(
         }
     }
     let (_, index, slot) = best?;
-    let keys = match &atoms[index].kind {
-        Kind::Equal(_, keys) => keys.iter().map(|key| GroupKey::Equal(slot, key.clone())).collect(),
+    let keys = match &mut atoms[index].kind {
+        // Nothing else is made of this condition.
+        Kind::Equal(_, keys) => {
+            core::mem::take(keys).into_iter().map(|key| GroupKey::Equal(slot, key)).collect()
+        }
         _ => Vec::new(),
     };
     Some((index, slot, keys))

@@ -341,15 +341,22 @@ fn steps_count_what_a_message_costs() {
         let mut out = Vec::new();
         pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out).steps
     };
-    let sample = Sample::body(r#"{"sym": "s7", "price": 10, "s": "aaaaaaaaaaaaaaaaaaaa"}"#);
+    let body =
+        r#"{"sym": "s7", "price": 10, "high": 1900, "odd": 1980, "s": "aaaaaaaaaaaaaaaaaaaa"}"#;
+    let sample = Sample::body(body);
     let looked_up: Vec<String> = (0..2000).map(|index| format!("b.sym = 's{index}'")).collect();
     let ranges: Vec<String> = (0..2000).map(|index| format!("b.price > {index}.5")).collect();
     let computed: Vec<String> = (0..2000).map(|index| format!("b.price + 0 > {index}.5")).collect();
     let evaluated: Vec<String> =
         (0..2000).map(|index| format!("NOT b.price + 0 <= {index}.5")).collect();
-    assert!(steps(&looked_up, &sample) < 20);
-    assert!((100..500).contains(&steps(&ranges, &sample)));
-    assert!((100..500).contains(&steps(&computed, &sample)));
+    assert!(steps(&looked_up, &sample) < 25);
+    // Most of them lie elsewhere, where they are sorted by it.
+    assert!(steps(&ranges, &sample) < 100);
+    assert!(steps(&computed, &sample) < 100);
+    let mixed: Vec<String> = (0..2000)
+        .map(|index| format!("b.high > {index}.5 AND b.odd < {}", index * 7919 % 2000))
+        .collect();
+    assert!((100..500).contains(&steps(&mixed, &sample)));
     assert!(steps(&evaluated, &sample) >= 4000);
     let long = Sample::body(&format!(r#"{{"tags": [{}1]}}"#, "1, ".repeat(10_000)));
     assert!(steps(&["ANY(b.tags) = 2".to_owned()], &long) > 10_000);

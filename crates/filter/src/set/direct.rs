@@ -1,0 +1,474 @@
+//! A few filters that compare headers with constants: they are asked in one pass over the headers, which ends with the
+//! first one that decides.
+
+use super::{FilterSet, Report};
+use crate::atom::mirrored;
+use crate::extract::SLOTS_PER_STEP;
+use crate::filter::Filter;
+use crate::headers;
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::number::Number;
+use crate::path::{Path, Step};
+use crate::set::Match;
+use crate::steps::{self, Steps};
+use crate::tree::{Comparison, Expr, Literal, Test};
+use crate::trie::print;
+use crate::value::{Value, holds};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use lepus_amqp::ValueRef;
+
+/// Filters of a set that is asked so, at most.
+pub(super) const FILTERS_MAX: usize = 4;
+/// Distinct headers that they name, and conditions that they have.
+const NAMES_MAX: usize = 8;
+const CONDITIONS_MAX: usize = 32;
+/// Bytes of the normal form of such a filter: it is read again when others come and go.
+const NORMAL_MAX: usize = 512;
+/// Places of filters that are looked at for those that are there.
+const PLACES_MAX: usize = 64;
+
+/// The filters of a set, by the headers that they name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Direct {
+    names: Vec<Name>,
+    filters: Vec<Asked>,
+    /// Number of conditions.
+    conditions: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Name {
+    /// The first eight bytes.
+    print: u64,
+    name: Box<[u8]>,
+    conditions: Vec<Condition>,
+}
+
+/// A filter: all of its conditions must be TRUE.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Its place in the set.
+    filter: u32,
+    /// The names that it has, a bit for each.
+    names: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Condition {
+    /// The bits of the filters for which it is decisive.
+    filter: u32,
+    comparison: Comparison,
+    constant: Literal,
+}
+
+impl Condition {
+    /// Whether it is TRUE, unless `steps` runs out. Of values of unlike types and of null it is not.
+    #[inline]
+    fn is_true(&self, value: ValueRef<'_>, steps: &mut Steps) -> bool {
+        match (&self.constant, value) {
+            (Literal::Text(constant), ValueRef::LongString(text)) => {
+                let more = steps::of_bytes(constant.len().min(text.len()));
+                (more == 0 || steps.spend(more))
+                    && match self.comparison {
+                        Comparison::Equal => *text == *constant.as_bytes(),
+                        comparison => holds(comparison, Some(text.cmp(constant.as_bytes()))),
+                    }
+            }
+            (Literal::Number(constant), value) => match headers::of(value, &[]) {
+                Value::Number(number) => holds(self.comparison, number.compare(*constant)),
+                _ => false,
+            },
+            (Literal::Bool(constant), ValueRef::Bool(value)) => match self.comparison {
+                Comparison::Equal => *constant == value,
+                Comparison::NotEqual => *constant != value,
+                // They have no order.
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+/// Calls `found` with each header that is compared with a constant, where a filter is nothing but such comparisons that must
+/// all be TRUE; whether it is.
+fn comparisons<'e>(
+    filter: &'e Expr,
+    mut found: impl FnMut(&'e str, Comparison, Literal) -> bool,
+) -> bool {
+    let mut each = |expr: &'e Expr| match expr {
+        Expr::Path(path) => {
+            name(path).is_some_and(|name| found(name, Comparison::Equal, Literal::Bool(true)))
+        }
+        Expr::Compare(comparison, left, right) => match (&**left, &**right) {
+            (Expr::Path(path), Expr::Literal(literal)) => {
+                let constant = constant(literal);
+                name(path).zip(constant).is_some_and(|(name, it)| found(name, *comparison, it))
+            }
+            (Expr::Literal(literal), Expr::Path(path)) => {
+                let constant = constant(literal);
+                let comparison = mirrored(*comparison);
+                name(path).zip(constant).is_some_and(|(name, it)| found(name, comparison, it))
+            }
+            _ => false,
+        },
+        Expr::Test(value, Test::Between { low, high, negated: false }) => {
+            let (Expr::Path(path), Expr::Literal(low), Expr::Literal(high)) =
+                (&**value, &**low, &**high)
+            else {
+                return false;
+            };
+            let ends = name(path).zip(constant(low)).zip(constant(high));
+            ends.is_some_and(|((name, low), high)| {
+                found(name, Comparison::GreaterOrEqual, low)
+                    && found(name, Comparison::LessOrEqual, high)
+            })
+        }
+        _ => false,
+    };
+    match filter {
+        Expr::And(list) => list.iter().all(each),
+        one => each(one),
+    }
+}
+
+/// The name of a header, of which nothing inside is meant.
+fn name(path: &Path) -> Option<&str> {
+    match path {
+        Path::Header(steps) => match &steps[..] {
+            [Step::Name(name)] => Some(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A constant that may be equal to something; points of time are numbers.
+fn constant(literal: &Literal) -> Option<Literal> {
+    match literal {
+        Literal::Null => None,
+        Literal::Date(milliseconds) => Some(Literal::Number(Number::Signed(*milliseconds))),
+        other => Some(other.clone()),
+    }
+}
+
+/// Whether a filter may be asked so, beside few others.
+pub(super) fn suits(filter: &Filter) -> bool {
+    let mut count = 0;
+    filter.normal().len() <= NORMAL_MAX
+        && comparisons(filter.tree(), |_, _, _| {
+            count += 1;
+            count <= CONDITIONS_MAX
+        })
+}
+
+impl Direct {
+    /// Some filters with their places, all of which are suitable; `None` where they have too much together.
+    fn of(filters: &[(u32, Filter)]) -> Option<Direct> {
+        let mut direct = Direct::default();
+        for (bit, (place, filter)) in filters.iter().enumerate() {
+            let mut asked = Asked { filter: *place, names: 0 };
+            let is_suitable = comparisons(filter.tree(), |name, comparison, constant| {
+                let found = direct.names.iter().position(|known| *known.name == *name.as_bytes());
+                let at = found.unwrap_or_else(|| {
+                    let (print, name) = (print(name.as_bytes(), 0, name.len()), name.as_bytes());
+                    direct.names.push(Name { print, name: name.into(), conditions: Vec::new() });
+                    direct.names.len() - 1
+                });
+                asked.names |= 1 << at;
+                let condition = Condition { filter: 1 << bit, comparison, constant };
+                direct.names[at].conditions.push(condition);
+                direct.conditions += 1;
+                direct.names.len() <= NAMES_MAX && direct.conditions <= CONDITIONS_MAX
+            });
+            if !is_suitable {
+                return None;
+            }
+            direct.filters.push(asked);
+        }
+        Some(direct)
+    }
+
+    /// The bits of the filters that a message matches; they mean nothing where `steps` has run out.
+    #[inline]
+    fn ask(&self, message: &Message<'_>, steps: &mut Steps) -> u32 {
+        let table = message.properties.headers().unwrap_or_default();
+        let bytes = table.bytes();
+        steps.allow(steps::of_headers(bytes.len()));
+        // One for the message.
+        if !steps.spend(1 + self.conditions as u64) {
+            return 0;
+        }
+        let mut alive = (1 << self.filters.len()) - 1;
+        let (mut met, all) = (0, (1 << self.names.len()) - 1);
+        for field in table.fields() {
+            let (start, end) = field.name;
+            let print = print(bytes, start, end);
+            let is_it = |name: &Name| {
+                name.print == print
+                    && name.name.len() == end - start
+                    && (end - start <= 8 || *name.name == bytes[start..end])
+            };
+            let Some(at) = self.names.iter().position(is_it) else { continue };
+            // Of equal names the first counts.
+            if met & (1 << at) != 0 {
+                continue;
+            }
+            let Some(value) = field.value() else { break };
+            met |= 1 << at;
+            for condition in &self.names[at].conditions {
+                if !condition.is_true(value, steps) {
+                    alive &= !condition.filter;
+                }
+            }
+            if alive == 0 || met == all {
+                break;
+            }
+        }
+        if met != all {
+            // What is missing is equal to nothing.
+            for (bit, asked) in self.filters.iter().enumerate() {
+                if asked.names & !met != 0 {
+                    alive &= !(1 << bit);
+                }
+            }
+        }
+        alive
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let of_name = |name: &Name| {
+            name.name.len() + name.conditions.capacity() * size_of::<Condition>() + NORMAL_MAX / 8
+        };
+        size_of::<Direct>()
+            + self.names.capacity() * size_of::<Name>()
+            + self.filters.capacity() * size_of::<Asked>()
+            + self.names.iter().map(of_name).sum::<usize>()
+    }
+}
+
+impl FilterSet {
+    /// A filter came or went: finds out anew whether there are few that can be asked directly.
+    pub(super) fn renew_direct(&mut self) {
+        self.direct = None;
+        if self.len() > FILTERS_MAX || self.is_empty() || self.filters.len() > PLACES_MAX {
+            return;
+        }
+        let present = || {
+            self.filters.iter().zip(0..).filter_map(|(entry, place)| Some((entry.as_ref()?, place)))
+        };
+        if !present().all(|(entry, _)| entry.is_direct) {
+            return;
+        }
+        let read = |(entry, place): (&super::Entry, u32)| {
+            Some((place, Filter::parse(&entry.normal, &Limits::default()).ok()?))
+        };
+        let filters: Option<Vec<(u32, Filter)>> = present().map(read).collect();
+        self.direct = filters.and_then(|filters| Direct::of(&filters)).map(Box::new);
+    }
+
+    /// As [`FilterSet::matches`].
+    #[inline(never)]
+    pub(super) fn match_directly(
+        &self,
+        direct: &Direct,
+        message: &Message<'_>,
+        steps_max: u64,
+        out: &mut Vec<Match>,
+    ) -> Report {
+        let before = out.len();
+        let mut steps = Steps::new(steps_max);
+        steps.allow((self.program.paths.slots() / SLOTS_PER_STEP) as u64);
+        let mut found = direct.ask(message, &mut steps);
+        while found != 0 {
+            let asked = direct.filters.get(found.trailing_zeros() as usize);
+            found &= found - 1;
+            let Some(entry) = asked.and_then(|asked| self.filters[asked.filter as usize].as_ref())
+            else {
+                continue;
+            };
+            if !steps.spend(entry.uses.len() as u64) {
+                break;
+            }
+            out.extend_from_slice(&entry.uses);
+        }
+        if steps.has_run_out() {
+            out.truncate(before);
+        } else if out.len() - before > 1 {
+            out[before..].sort_unstable_by_key(|found| found.number);
+        }
+        Report {
+            steps: steps.used(),
+            reading_steps: steps.allowed(),
+            mismatches: 0,
+            is_malformed: false,
+            has_run_out: steps.has_run_out(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{BodyFormat, Meta};
+    use crate::set::{Scratch, SetLimits, Subscription};
+    use alloc::borrow::ToOwned;
+    use alloc::format;
+    use alloc::string::String;
+    use lepus_amqp::table::Value as Header;
+    use lepus_amqp::{Properties, Table};
+    use lepus_base::{HashState, Rng};
+
+    const NAMES: [&str; 5] = ["a", "b", "price", "a longer name", "a longer nome"];
+
+    fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+        all[rng.below(all.len() as u64) as usize]
+    }
+
+    fn literal(rng: &mut Rng) -> String {
+        let all = ["0", "1", "2.0", "1.5", "-3", "9007199254740993", "18446744073709551615"];
+        let others =
+            ["'x'", "''", "'a text that is longer'", "TRUE", "FALSE", "DATE('1970-01-01')"];
+        match rng.chance(2, 3) {
+            true => pick(rng, &all).to_owned(),
+            false => pick(rng, &others).to_owned(),
+        }
+    }
+
+    fn condition(rng: &mut Rng) -> String {
+        let name = format!("[{}]", pick(rng, &NAMES));
+        let operator = pick(rng, &["=", "<>", "<", "<=", ">", ">="]);
+        match rng.below(8) {
+            0 => name,
+            1 => format!("{} {operator} {name}", literal(rng)),
+            2 => format!("{name} BETWEEN {} AND {}", literal(rng), literal(rng)),
+            _ => format!("{name} {operator} {}", literal(rng)),
+        }
+    }
+
+    fn filter(rng: &mut Rng) -> String {
+        let all: Vec<String> = (0..1 + rng.below(3)).map(|_| condition(rng)).collect();
+        all.join(" AND ")
+    }
+
+    fn header(rng: &mut Rng) -> Header {
+        match rng.below(12) {
+            0 => Header::Void,
+            1 => Header::Bool(rng.chance(1, 2)),
+            2 => Header::F64(pick(rng, &[0.0, -0.0, 1.5, 2.0, f64::NAN, f64::INFINITY, 1e300])),
+            3 => Header::U64(pick(rng, &[0, 1, u64::MAX])),
+            4 => Header::I64(pick(rng, &[i64::MIN, -3, 9_007_199_254_740_993])),
+            5 => Header::Decimal { scale: 1, value: 15 },
+            6 => Header::Timestamp(pick(rng, &[0, 1])),
+            7 => pick(rng, &["", "x", "y", "a text that is longer"]).into(),
+            8 => Header::Binary(b"x".to_vec()),
+            9 => Header::LongString(b"a text that is longer".to_vec()),
+            10 => Header::Array(Vec::from([Header::I32(1)])),
+            _ => Header::I32(rng.below(4) as i32 - 1),
+        }
+    }
+
+    /// Names may come twice.
+    fn properties(rng: &mut Rng) -> Vec<u8> {
+        let mut fields = Vec::new();
+        for _ in 0..rng.below(9) {
+            let name = match rng.chance(1, 6) {
+                true => "another",
+                false => pick(rng, &NAMES),
+            };
+            fields.push((name.to_owned(), header(rng)));
+        }
+        let headers = rng.chance(9, 10).then_some(Table(fields));
+        Properties { headers, priority: Some(3), ..Properties::default() }.to_bytes()
+    }
+
+    fn set() -> FilterSet {
+        FilterSet::new(SetLimits::default(), HashState::new(1))
+    }
+
+    fn add(set: &mut FilterSet, text: &str, target: u64) -> Subscription {
+        let filter = Filter::parse(text, &Limits::default());
+        let filter = filter.unwrap_or_else(|error| panic!("{text}: {error}"));
+        set.add(&filter, target).expect("there is room")
+    }
+
+    #[test]
+    fn what_is_asked_directly_says_what_groups_say() {
+        let mut rng = Rng::new(1);
+        let (mut scratch, mut matches, mut asked) = (Scratch::default(), 0, 0);
+        for _ in 0..3_000 {
+            let mut set = set();
+            let texts: Vec<String> = (0..1 + rng.below(4)).map(|_| filter(&mut rng)).collect();
+            // One of them comes twice.
+            for (text, target) in texts.iter().chain(&texts[..1]).zip(0..) {
+                add(&mut set, text, target);
+            }
+            assert!(set.direct.is_some(), "{texts:?}");
+            let mut groups = set.clone();
+            groups.direct = None;
+            for _ in 0..20 {
+                let properties = properties(&mut rng);
+                let message = Message::new(&properties, b"", BodyFormat::Auto, Meta::default());
+                let (mut one, mut two) = (Vec::new(), Vec::new());
+                let report = set.matches(&message, u64::MAX, &mut scratch, &mut one);
+                groups.matches(&message, u64::MAX, &mut scratch, &mut two);
+                assert_eq!(one, two, "{texts:?} {:?}", message.properties.headers());
+                assert_eq!(report.reading_steps, set.reading_steps(&message));
+                assert!(!report.has_run_out && report.steps > report.reading_steps);
+                // Too few steps find nothing.
+                let left = report.steps - report.reading_steps - 1;
+                one.clear();
+                let report = set.matches(&message, left, &mut scratch, &mut one);
+                assert!(report.has_run_out && one.is_empty());
+                (matches, asked) = (matches + two.len(), asked + 1);
+            }
+        }
+        assert!(matches > 2_000, "{matches} of {asked}");
+    }
+
+    #[test]
+    fn only_few_filters_of_headers_alone_are_asked_directly() {
+        let mut set = set();
+        let first = add(&mut set, "a = 1", 0);
+        assert!(set.direct.is_some());
+        for text in [
+            "b.x = 1",
+            "a LIKE 'x%'",
+            "a = b",
+            "a.x.y = 1",
+            "h.priority = 4",
+            "NOT a = 1",
+            "a IN (1, 2)",
+            "a = NULL",
+        ] {
+            let other = add(&mut set, text, 1);
+            assert!(set.direct.is_none(), "{text}");
+            set.remove(other);
+            assert!(set.direct.is_some(), "{text}");
+        }
+        let more: Vec<Subscription> = (0..5)
+            .map(|number| {
+                let added = add(&mut set, &format!("a > {number} AND b"), number);
+                assert_eq!(set.direct.is_some(), number < 3);
+                added
+            })
+            .collect();
+        // Equal ones are no further ones.
+        add(&mut set, "a > 0 AND b", 9);
+        set.remove(first);
+        assert!(set.direct.is_none());
+        set.remove(more[4]);
+        assert!(set.direct.is_some());
+        more[..4].iter().for_each(|one| assert!(set.remove(*one)));
+        assert_eq!((set.len(), set.direct.is_some()), (1, true));
+        // Of very many names there are too many bits.
+        let texts: Vec<String> = (0..9).map(|number| format!("x{number} = 1")).collect();
+        let mut wide = self::set();
+        add(&mut wide, &texts[..8].join(" AND "), 1);
+        assert!(wide.direct.is_some() && wide.bytes() > self::set().bytes());
+        add(&mut wide, &texts[8], 2);
+        assert!(wide.direct.is_none());
+    }
+}
