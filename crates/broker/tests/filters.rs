@@ -262,10 +262,12 @@ fn where_filters_take_much_further_ones_have_to_be_looked_up() {
             match stage.world.ask(shard, Query::FilterFigures(vec![name.clone()])) {
                 Answer::FilterFigures(rows) => {
                     let row = &rows[0];
-                    assert_eq!((row.bindings, row.looked_up, row.evaluated), (201, 1, 200));
+                    let figures = row.figures;
+                    let counts = (figures.bindings, figures.looked_up, figures.evaluated);
+                    assert_eq!(counts, (201, 1, 200));
                     assert!(row.samples == 0 || row.matching_steps > 100);
                     samples += row.samples;
-                    refuses |= row.refuses;
+                    refuses |= figures.refuses;
                 }
                 other => panic!("{other:?}"),
             }

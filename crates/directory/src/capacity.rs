@@ -54,6 +54,11 @@ pub struct Capacity {
     pub parameter_bytes_max: u64,
 }
 
+impl Capacity {
+    /// Steps of filters that are taken for a microsecond.
+    pub const FILTER_STEPS_PER_MICRO: u32 = 100;
+}
+
 impl Default for Capacity {
     fn default() -> Capacity {
         Capacity {
@@ -67,8 +72,7 @@ impl Default for Capacity {
             vhost_filters_max: 100_000,
             exchange_filter_bytes_max: 32 << 20,
             exchange_filter_fields_max: 1_000,
-            // 200 microseconds.
-            exchange_filter_steps_max: 20_000,
+            exchange_filter_steps_max: 200 * Capacity::FILTER_STEPS_PER_MICRO,
             policies_max: 10_000,
             vhost_policies_max: 1_000,
             parameters_max: 10_000,
@@ -245,8 +249,8 @@ impl Budget {
         match outlet.refuses(&binding.filter, limit) {
             None => Ok(()),
             Some(steps) => Err(format!(
-                "its filters take {} µs of a message; above {} µs only such are taken as can be looked up \
-                 (a field = or IN values, LIKE 'text%'): see 'lepus list filters'",
+                "its filters take {} µs of a message; above {} µs (limits.exchange_filter_micros_max) only such are \
+                 taken as can be looked up (a field = or IN values, LIKE 'text%'): see 'lepus list filters'",
                 micros(steps),
                 micros(limit)
             )),
@@ -311,7 +315,7 @@ impl Budget {
 
 /// Steps of filters in microseconds.
 fn micros(steps: u32) -> u32 {
-    steps / 100
+    steps / Capacity::FILTER_STEPS_PER_MICRO
 }
 
 /// Whether, with one more of what `change` adds beside those that are there, every other virtual

@@ -23,7 +23,7 @@ use crate::exchange::ExchangeInfo;
 use crate::parameters::Parameters;
 use crate::policies::Policies;
 use crate::queue_info::QueueInfo;
-use crate::topology::{BindingInfo, DestinationRef, Topology};
+use crate::topology::{BindingInfo, DestinationRef, OfMany, Topology};
 use crate::user::{HashingAlgorithm, PasswordHash, User};
 use crate::vhost::{VhostInfo, VhostMetadata};
 use alloc::boxed::Box;
@@ -272,6 +272,14 @@ impl Directory {
         self.topology.queues().list(vhost).into_iter()
     }
 
+    /// The queues of some virtual hosts, in the order of these; then by name. All queues are gone through once.
+    pub fn queues_of(
+        &self,
+        vhosts: &[VhostId],
+    ) -> impl ExactSizeIterator<Item = &QueueInfo> + use<'_> {
+        OfMany::new(&self.topology, vhosts).queues()
+    }
+
     /// Numbers of the logs that durable queues name, and of how many queues each is named.
     #[must_use]
     pub fn logs(&self) -> BTreeMap<u16, u64> {
@@ -334,6 +342,14 @@ impl Directory {
         self.topology.exchanges(vhost)
     }
 
+    /// The exchanges of some virtual hosts, in the order of these; then by name. All exchanges are gone through once.
+    pub fn exchanges_of(
+        &self,
+        vhosts: &[VhostId],
+    ) -> impl ExactSizeIterator<Item = &ExchangeInfo> + use<'_> {
+        OfMany::new(&self.topology, vhosts).exchanges()
+    }
+
     /// The exchanges of a virtual host among those at so many places from `first` on, in no particular
     /// order; `None` when there are no places there. A list made in parts has each once.
     pub fn exchanges_in(
@@ -349,6 +365,15 @@ impl Directory {
     /// first with each queue under its name.
     pub fn bindings(&self, vhost: VhostId) -> impl ExactSizeIterator<Item = BindingInfo<'_>> {
         self.topology.bindings(vhost)
+    }
+
+    /// All bindings of some virtual hosts, each with its own, in the order of these; then as [`Directory::bindings`] has
+    /// them. All queues and exchanges are gone through once.
+    pub fn bindings_of(
+        &self,
+        vhosts: &[VhostId],
+    ) -> impl ExactSizeIterator<Item = (VhostId, BindingInfo<'_>)> + use<'_> {
+        OfMany::new(&self.topology, vhosts).bindings()
     }
 
     /// As [`Directory::exchanges_in`] for bindings, without those of the default exchange.

@@ -3,7 +3,9 @@
 mod clearing;
 mod exchanges;
 mod filtered;
+mod in_order;
 mod listing;
+mod many;
 mod queues;
 mod removal;
 mod routing;
@@ -23,10 +25,12 @@ use clearing::Clearing;
 use core::hash::{BuildHasher, Hasher};
 use exchanges::{ExchangeSlot, Exchanges};
 pub(crate) use filtered::{FilterWork, Filtered};
+pub(crate) use in_order::InOrder;
 use lepus_amqp::table::TableBytes;
 use lepus_base::{HashState, QueueId, VhostId};
 use lepus_queue::QueueSettings;
 pub use listing::{BindingInfo, DestinationRef};
+pub(crate) use many::OfMany;
 use queues::{QueueSlot, Queues};
 pub(crate) use routing::Unroutable;
 pub use routing::too_far;
@@ -410,6 +414,11 @@ impl Topology {
     pub(crate) fn sums(&self) -> alloc::string::String {
         let (exchanges, bindings) = (self.exchanges.sums(), self.bindings.len());
         alloc::format!("{:?} {} {exchanges:?} {bindings}", self.size, self.queues.sums())
+    }
+
+    /// How often all exchanges were gone through.
+    pub(crate) fn gone_through(&self) -> usize {
+        self.exchanges.gone_through()
     }
 
     /// Allocated bytes of all bindings, and of the router of an exchange.

@@ -260,6 +260,8 @@ settings! {
         "Bindings of one exchange that may have a filter (x-filter); with one more it is refused with 406. All of an exchange's filters are asked together, for each message that comes to a binding with one. Beside that they take 32 MiB of memory per shard at most and name 1,000 fields. 0 refuses filters on bindings.";
     "limits.vhost_filters_max" vhost_filters_max: u64 = Kind::Count { min: 0, max: 100_000_000 }, "100000";
         "The same for all exchanges of a virtual host together. A filter takes some hundred bytes of memory per shard and about three times what its text takes, which counts as memory of the shard.";
+    "limits.exchange_filter_micros_max" exchange_filter_micros_max: u64 = Kind::Count { min: 1, max: 1_000_000 }, "200";
+        "Microseconds that the filters of one exchange's bindings may take of a message, reading it left out. Where they take more, further ones are taken only if they can be looked up (a field = or IN values, LIKE 'text%'); others are refused with 406. 100 of the steps that asking them takes count as one microsecond. It has a say only below what a message may take of limits.routing_steps_max: filters that take more than a sixteenth of that match nothing.";
     "limits.connection_filters_max" connection_filters_max: u64 = Kind::Count { min: 0, max: 1_000_000 }, "1000";
         "Consumers of one connection that may have a filter (x-filter); one more is refused with 406. A queue takes 63 different ones. 0 refuses filters on consumers.";
     "limits.arguments_bytes_max" arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 27, zero_is_unlimited: false }, "16KiB";

@@ -49,6 +49,9 @@ pub fn capacity(config: &Config) -> Capacity {
         binding_arguments_max: config.binding_arguments_max,
         exchange_filters_max: config.exchange_filters_max,
         vhost_filters_max: config.vhost_filters_max,
+        exchange_filter_steps_max: u32::try_from(config.exchange_filter_micros_max)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(Capacity::FILTER_STEPS_PER_MICRO),
         arguments_bytes_max: config.arguments_bytes_max,
         vhost_arguments_bytes_max: config.vhost_arguments_bytes_max,
         ..Capacity::default()
@@ -308,6 +311,15 @@ mod tests {
         stored.carry_out(&request).unwrap().unwrap();
         stored.finish().unwrap();
         assert_eq!(doors(&open), [""; 0]);
+    }
+
+    #[test]
+    fn capacities_are_what_settings_say() {
+        assert_eq!(capacity(&Config::preset()), Capacity::default());
+        let config = Config { exchange_filter_micros_max: 50, ..Config::preset() };
+        assert_eq!(capacity(&config).exchange_filter_steps_max, 5_000);
+        let config = Config { exchange_filter_micros_max: 1_000_000, ..Config::preset() };
+        assert_eq!(capacity(&config).exchange_filter_steps_max, 100_000_000);
     }
 
     #[test]

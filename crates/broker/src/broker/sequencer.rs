@@ -7,14 +7,11 @@ use lepus_base::{Now, ShardId};
 
 use crate::broker::Broker;
 use crate::definitions::{Aftermath, Decided, Decision};
-use crate::directory::{Applied, Change, Request};
+use crate::directory::{Applied, Capacity, Change, Request};
 use crate::mail::{Origin, ToldFilterCost};
 use crate::outbox::{Outbox, Severity};
 use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
-
-/// Steps of filters in a microsecond.
-const STEPS_PER_MICRO: u32 = 100;
 
 /// Why no queue goes to another shard any more.
 pub(crate) fn stays() -> Refusal {
@@ -71,7 +68,7 @@ impl Broker {
                 "the filters of bindings of exchange '{exchange}' in vhost '{}' take some {} µs of a message: further ones \
                  that cannot be looked up are refused; 'lepus list filters' shows the dearest",
                 self.directory.vhost_name(vhost),
-                steps / STEPS_PER_MICRO
+                steps / Capacity::FILTER_STEPS_PER_MICRO
             );
             out.log(Severity::Warning, "filters-cost-much", text);
         }

@@ -23,16 +23,10 @@ impl Lists<'_> {
             Some(FilterFiguresRow {
                 vhost: *vhost,
                 name: name.clone(),
-                bindings: figures.bindings,
-                looked_up: figures.looked_up,
-                compared: figures.compared,
-                evaluated: figures.evaluated,
-                fields: figures.fields,
-                bytes: figures.bytes,
+                figures,
                 samples: costs.samples,
                 reading_steps: costs.reading,
                 matching_steps: costs.matching,
-                refuses: figures.refuses,
             })
         };
         exchanges.iter().take(PLACES_MAX).filter_map(row).collect()

@@ -9,6 +9,7 @@ use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use super::figures::Figures;
 use super::{Nested, RightsPlace};
+use crate::directory::FilterFigures;
 use crate::exchange_counts::ExchangeCounts;
 use crate::message_counts::MessageCounts;
 use crate::queue::Totals;
@@ -176,26 +177,14 @@ pub struct FilterFiguresRow {
     pub vhost: VhostId,
     /// The exchange's name.
     pub name: Box<str>,
-    /// Bindings with a filter.
-    pub bindings: u32,
-    /// Distinct filters that are found by values of fields, or by what these begin with.
-    pub looked_up: u32,
-    /// Others of which a part is compared for each message, many at a time.
-    pub compared: u32,
-    /// Those of which a part is evaluated for each message.
-    pub evaluated: u32,
-    /// Fields that they name.
-    pub fields: u32,
-    /// Bytes that they take on each shard.
-    pub bytes: u64,
+    /// How many there are. What shards said of their cost is known on the one that orders changes alone.
+    pub figures: FilterFigures,
     /// Messages that were drawn on the shard: one in sixteen.
     pub samples: u64,
     /// Steps for reading one of them, in the mean of the last 32 or so.
     pub reading_steps: u32,
     /// Steps for asking the filters.
     pub matching_steps: u32,
-    /// On the shard that orders changes: whether they take so much that further ones are taken only if they are looked up.
-    pub refuses: bool,
 }
 
 /// A distinct filter of an exchange's bindings.

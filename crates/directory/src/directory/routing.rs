@@ -3,7 +3,7 @@
 use super::Directory;
 use crate::exchange::ExchangeInfo;
 use crate::router::{DearFilter, FilterCost, FilterFigures, Message, Routes};
-use crate::topology::{BindingInfo, FilterWork, Filtered, Unroutable, too_far};
+use crate::topology::{BindingInfo, FilterWork, Filtered, InOrder, Unroutable, too_far};
 use alloc::format;
 use alloc::vec::Vec;
 use lepus_base::{Rng, ShardId, VhostId};
@@ -79,12 +79,13 @@ impl Directory {
         FilterWork::of(&mut self.topology).note_cost(vhost, exchange, shard, cost);
     }
 
-    /// The exchanges of a virtual host whose bindings have filters, by name.
+    /// The exchanges of some virtual hosts whose bindings have filters, in the order of these; then by name. All exchanges are
+    /// gone through once.
     pub fn filtered_exchanges(
         &self,
-        vhost: VhostId,
-    ) -> impl ExactSizeIterator<Item = &ExchangeInfo> {
-        Filtered::of(&self.topology).in_vhost(vhost)
+        vhosts: &[VhostId],
+    ) -> impl ExactSizeIterator<Item = &ExchangeInfo> + use<'_> {
+        Filtered::of(&self.topology).in_vhosts(InOrder::of(vhosts))
     }
 
     /// How many filters an exchange's bindings have; `None` where there are none.

@@ -6,6 +6,7 @@ mod declarations;
 mod determinism;
 mod durable;
 mod filters;
+mod lists;
 mod policies;
 mod size;
 mod slices;

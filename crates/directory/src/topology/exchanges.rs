@@ -50,6 +50,9 @@ pub(super) struct Exchanges {
     filter_bytes: usize,
     /// What bindings' filters say is not kept: no message comes here.
     without_filters: bool,
+    /// How often all of them were gone through.
+    #[cfg(test)]
+    gone_through: core::cell::Cell<usize>,
 }
 
 impl Exchanges {
@@ -62,6 +65,8 @@ impl Exchanges {
             untidy: BTreeSet::new(),
             filter_bytes: 0,
             without_filters: false,
+            #[cfg(test)]
+            gone_through: core::cell::Cell::default(),
         }
     }
 
@@ -174,6 +179,8 @@ impl Exchanges {
 
     /// All exchanges with those on their way out.
     pub(super) fn iter(&self) -> impl Iterator<Item = &ExchangeSlot> {
+        #[cfg(test)]
+        self.gone_through.set(self.gone_through.get() + 1);
         self.slots.iter().map(|(_, slot)| slot)
     }
 
@@ -249,6 +256,11 @@ impl Exchanges {
 
 #[cfg(test)]
 impl Exchanges {
+    /// How often all of them were gone through.
+    pub(super) fn gone_through(&self) -> usize {
+        self.gone_through.get()
+    }
+
     /// How many there are, and how many somebody finds.
     pub(super) fn sums(&self) -> (usize, usize) {
         (self.slots.len(), self.by_name.len())

@@ -2,6 +2,7 @@
 
 use super::Topology;
 use super::exchanges::{ExchangeSlot, Exchanges};
+use super::in_order::InOrder;
 use crate::exchange::ExchangeInfo;
 use crate::router::{DearFilter, Dearest, FilterCost, FilterFigures};
 use crate::size::Size;
@@ -19,18 +20,20 @@ impl<'a> Filtered<'a> {
         Filtered { topology }
     }
 
-    /// Those of a virtual host, by name.
-    pub(crate) fn in_vhost(
+    /// Those of some virtual hosts, in the order of these; then by name.
+    pub(crate) fn in_vhosts(
         self,
-        vhost: VhostId,
+        vhosts: InOrder,
     ) -> impl ExactSizeIterator<Item = &'a ExchangeInfo> {
-        let is_one = |slot: &&ExchangeSlot| {
-            slot.info.vhost == vhost && !slot.is_gone && slot.outlet.filter_count() > 0
+        let is_one = |slot: &&ExchangeSlot| !slot.is_gone && slot.outlet.filter_count() > 0;
+        let with_place = |slot: &'a ExchangeSlot| {
+            let info = &slot.info;
+            Some((vhosts.place(info.vhost)?, info))
         };
-        let found = self.topology.exchanges.iter().filter(is_one);
-        let mut found: Vec<&ExchangeInfo> = found.map(|slot| &slot.info).collect();
-        found.sort_unstable_by_key(|info| &info.name);
-        found.into_iter()
+        let found = self.topology.exchanges.iter().filter(is_one).filter_map(with_place);
+        let mut found: Vec<(usize, &ExchangeInfo)> = found.collect();
+        found.sort_unstable_by_key(|(place, info)| (*place, &info.name));
+        found.into_iter().map(|(_, info)| info)
     }
 
     /// Whether [`FilterWork::tidy`] has something to do.

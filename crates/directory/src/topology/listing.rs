@@ -195,7 +195,7 @@ impl Topology {
     }
 }
 
-fn default_binding(queue: &QueueInfo) -> BindingInfo<'_> {
+pub(super) fn default_binding(queue: &QueueInfo) -> BindingInfo<'_> {
     BindingInfo {
         source: "",
         destination: DestinationRef::Queue(queue.name()),

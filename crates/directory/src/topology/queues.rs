@@ -1,5 +1,6 @@
 //! The queues and their homes, and how they are found.
 
+use super::in_order::InOrder;
 use super::name_hash;
 use crate::binding::NONE;
 use crate::queue_info::QueueInfo;
@@ -46,6 +47,9 @@ pub(crate) struct Queues {
     exclusive: HashMap<ConnectionId, BTreeSet<QueueId>>,
     /// Old and new ids of the queues that moved last.
     moved: VecDeque<(QueueId, QueueId)>,
+    /// How often all of them were gone through.
+    #[cfg(test)]
+    gone_through: core::cell::Cell<usize>,
 }
 
 impl Queues {
@@ -62,6 +66,8 @@ impl Queues {
             held: vec![0; usize::from(shards.max(1))],
             exclusive: HashMap::with_hasher(hash),
             moved: VecDeque::new(),
+            #[cfg(test)]
+            gone_through: core::cell::Cell::default(),
         }
     }
 
@@ -136,6 +142,8 @@ impl Queues {
 
     /// Those that somebody finds.
     pub(super) fn living(&self) -> impl Iterator<Item = &QueueInfo> {
+        #[cfg(test)]
+        self.gone_through.set(self.gone_through.get() + 1);
         self.slots.iter().filter(|(_, slot)| !slot.is_gone).map(|(_, slot)| &*slot.info)
     }
 
@@ -323,10 +331,24 @@ impl Queues {
         list.sort_unstable_by(|a, b| (a.vhost, a.name()).cmp(&(b.vhost, b.name())));
         list
     }
+
+    /// Those of some virtual hosts with the places of these, in their order; then by name.
+    pub(crate) fn list_of(&self, vhosts: &InOrder) -> Vec<(usize, &QueueInfo)> {
+        let found = self.living();
+        let found = found.filter_map(|info| Some((vhosts.place(info.vhost)?, info)));
+        let mut list: Vec<(usize, &QueueInfo)> = found.collect();
+        list.sort_unstable_by(|(one, a), (two, b)| (one, a.name()).cmp(&(two, b.name())));
+        list
+    }
 }
 
 #[cfg(test)]
 impl Queues {
+    /// How often all of them were gone through.
+    pub(crate) fn gone_through(&self) -> usize {
+        self.gone_through.get()
+    }
+
     /// Everything that is counted, as text.
     pub(super) fn sums(&self) -> alloc::string::String {
         let routes: BTreeMap<_, _> = self

@@ -10,6 +10,7 @@ use super::request::Request;
 use lepus_base::{ShardId, VhostId};
 use lepus_broker::directory::{Directory, Request as Change, VhostInfo};
 use lepus_broker::{Answer, Query};
+use std::collections::HashSet;
 use std::sync::RwLockReadGuard;
 
 /// A request whose path and rights are known.
@@ -94,6 +95,28 @@ impl Context<'_> {
         let accounts = directory.accounts();
         let all = accounts.vhosts();
         Ok(all.filter(|vhost| self.login.may_enter(accounts, vhost.id)).collect())
+    }
+
+    /// The same by their ids, which is how lists of what is in them are asked for.
+    ///
+    /// # Errors
+    /// As with [`Context::vhosts`].
+    pub(crate) fn vhost_ids(
+        &self,
+        directory: &Directory,
+        of_path: Option<&str>,
+    ) -> Result<Vec<VhostId>, Failure> {
+        Ok(self.vhosts(directory, of_path)?.into_iter().map(|vhost| vhost.id).collect())
+    }
+
+    /// The names of the same, for lists of what is not in the directory.
+    ///
+    /// # Errors
+    /// As with [`Context::vhosts`].
+    pub(crate) fn vhost_names(&self, of_path: Option<&str>) -> Result<HashSet<Box<str>>, Failure> {
+        let directory = self.directory();
+        let vhosts = self.vhosts(&directory, of_path)?;
+        Ok(vhosts.into_iter().map(|vhost| (*vhost.name).into()).collect())
     }
 
     /// Asks a shard.

@@ -255,7 +255,7 @@ mod tests {
         mirror.catch_up();
         let copy = mirror.directory();
         assert_eq!(copy.binding_count(), 1000);
-        assert_eq!(copy.filtered_exchanges(vhost).len(), 1);
+        assert_eq!(copy.filtered_exchanges(&[vhost]).len(), 1);
         assert_eq!(copy.filter_figures(vhost, "amq.fanout"), None);
         let of_filters = origin.filter_figures(vhost, "amq.fanout").unwrap().bytes as usize;
         assert!(of_filters > 1000 * 150, "{of_filters} bytes");

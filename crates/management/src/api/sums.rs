@@ -2,6 +2,7 @@
 
 use super::Running;
 use lepus_base::VhostId;
+use lepus_broker::directory::FilterFigures;
 use lepus_broker::query::{PLACES_MAX, VhostFigures};
 use lepus_broker::{Answer, ExchangeCounts, Query};
 use std::collections::HashMap;
@@ -41,21 +42,13 @@ pub(crate) fn of_exchanges(
 /// How many filters the bindings of an exchange have, and what they take of a message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilterSums {
-    pub(crate) bindings: u32,
-    pub(crate) looked_up: u32,
-    pub(crate) compared: u32,
-    pub(crate) evaluated: u32,
-    pub(crate) fields: u32,
-    /// Bytes on each shard.
-    pub(crate) bytes: u64,
+    pub(crate) figures: FilterFigures,
     /// Messages that were drawn on all shards.
     pub(crate) samples: u64,
     /// Steps for reading one of them, in the mean.
     pub(crate) reading_steps: f64,
     /// Steps for asking the filters.
     pub(crate) matching_steps: f64,
-    /// Whether further ones are taken only if they are looked up.
-    pub(crate) refuses: bool,
 }
 
 /// The filters of exchanges' bindings; those whose bindings have none are missing. It blocks.
@@ -74,11 +67,9 @@ pub(crate) fn of_filters(
             };
             for row in found {
                 let sum = sums.entry((row.vhost, row.name)).or_default();
-                // How many there are is the same on every shard.
-                sum.bindings = row.bindings;
-                (sum.looked_up, sum.compared) = (row.looked_up, row.compared);
-                (sum.evaluated, sum.fields, sum.bytes) = (row.evaluated, row.fields, row.bytes);
-                sum.refuses |= row.refuses;
+                // How many there are is the same on every shard; whether they refuse others one knows.
+                let refuses = sum.figures.refuses || row.figures.refuses;
+                sum.figures = FilterFigures { refuses, ..row.figures };
                 sum.samples += row.samples;
                 // Where they take most: that is what further ones are refused for.
                 sum.reading_steps = sum.reading_steps.max(f64::from(row.reading_steps));

@@ -129,7 +129,7 @@ pub fn bindings(figures: &Figures, request: &Value) -> Result<Value, String> {
 }
 
 /// Columns of the list of filters.
-const FILTER_COLUMNS: [&str; 9] = [
+const FILTER_COLUMNS: [&str; 10] = [
     "kind",
     "name",
     "filters",
@@ -137,6 +137,7 @@ const FILTER_COLUMNS: [&str; 9] = [
     "compared",
     "evaluated",
     "microseconds",
+    "takes_looked_up_only",
     "evaluations_per_delivery",
     "dearest",
 ];

@@ -952,3 +952,44 @@ fn filters_are_listed_with_what_they_take_and_the_dearest() {
     let nobody = User::new(program.management, "nobody:p");
     assert_eq!(nobody.code("GET", "/lepus/filters", &Value::Null).0, 401);
 }
+
+/// What filters may take of a message is a setting, and the list says where only such are taken as can be looked up.
+#[test]
+fn filters_that_take_more_than_a_setting_says_leave_no_room_for_others() {
+    let scratch = Scratch::new("api-filters-much");
+    let program = Program::start(&scratch, &["--limits-exchange-filter-micros-max", "3"]);
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/q", json!({}));
+    let bind = |text: &str| {
+        let body = json!({"arguments": {"x-filter": text}}).to_string();
+        guest.send("POST", "/bindings/%2F/e/amq.fanout/q/q", "", &body)
+    };
+    assert_eq!(bind("b.text LIKE '%none%'").status, 201);
+    let takes_looked_up_only = || {
+        let list = program.order(&["list", "filters", "--json"]).unwrap();
+        let rows: Value = serde_json::from_str(&list).unwrap();
+        rows[0]["takes_looked_up_only"].clone()
+    };
+    assert_eq!(takes_looked_up_only(), json!(false));
+    // A step for four bytes: some five microseconds.
+    let body = format!(r#"{{"text": "{}"}}"#, "x".repeat(2_000));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while takes_looked_up_only() != json!(true) {
+        assert!(Instant::now() < deadline, "what filters take was not noticed");
+        for _ in 0..20 {
+            let publish = json!({
+                "routing_key": "", "properties": {}, "payload": body, "payload_encoding": "string",
+            });
+            let path = "/exchanges/%2F/amq.fanout/publish";
+            assert_eq!(guest.send("POST", path, "", &publish.to_string()).status, 200);
+        }
+    }
+    let table = program.order(&["list", "filters"]).unwrap();
+    let head = table.lines().next().unwrap();
+    assert!(head.contains("takes_looked_up_only"), "{table}");
+    let refused = bind("b.text LIKE '%other%'");
+    let reason = refused.body["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("above 3 µs (limits.exchange_filter_micros_max)"), "{reason}");
+    assert_eq!(refused.status, 400);
+    assert_eq!(bind("b.text = 'x'").status, 201);
+}

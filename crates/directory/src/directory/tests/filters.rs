@@ -466,8 +466,8 @@ fn where_filters_take_much_further_ones_have_to_be_looked_up() {
     fixture.does(&bind(&unanchored(10)));
     fixture.does(&unbind_with("amq.topic", "q", "#", filter(&unanchored(10))));
     fixture.directory.note_filter_cost(vhost, "amq.topic", ShardId(0), told(31_250));
-    let expected = "cannot bind to exchange 'amq.topic': its filters take 312 µs of a message; above 200 µs only such are \
-                    taken as can be looked up (a field = or IN values, LIKE 'text%'): see 'lepus list filters'";
+    let expected = "cannot bind to exchange 'amq.topic': its filters take 312 µs of a message; above 200 µs \
+                    (limits.exchange_filter_micros_max) only such are taken as can be looked up (a field = or IN values, LIKE 'text%'): see 'lepus list filters'";
     for text in [unanchored(10).as_str(), "a > 1", "a = 1 OR b > 1", "a LIKE '%x'", "NOT a = 1"] {
         assert_eq!(refused(&mut fixture, &bind(text)), expected, "{text}");
     }
@@ -552,7 +552,7 @@ fn the_dearest_filters_are_found_in_parts() {
     assert_eq!((counts, figures.fields), ((8, 2, 2, 3), 4));
     assert!(figures.bytes > 0 && !figures.refuses);
     assert_eq!(fixture.directory.filter_figures(vhost, "amq.fanout"), None);
-    let names = fixture.directory.filtered_exchanges(vhost).map(|info| &*info.name);
+    let names = fixture.directory.filtered_exchanges(&[vhost]).map(|info| &*info.name);
     assert_eq!(names.collect::<Vec<_>>(), ["amq.topic"]);
     for places in [1, 2, 5, 100] {
         let (mut found, mut next, mut parts) = (Vec::new(), Some(0), 0);
@@ -602,7 +602,7 @@ fn a_copy_without_filters_knows_how_many_there_are() {
     }
     let counts = |directory: &Directory| {
         let vhost = directory.vhost("/").unwrap();
-        let names = directory.filtered_exchanges(vhost).map(|info| info.name.clone());
+        let names = directory.filtered_exchanges(&[vhost]).map(|info| info.name.clone());
         (directory.binding_count(), directory.version(), names.collect::<Vec<_>>())
     };
     assert_eq!(counts(&copy), counts(&fixture.directory));

@@ -12,6 +12,7 @@ use lepus_base::VhostId;
 use lepus_broker::binding::Destination;
 use lepus_broker::directory::{BindingInfo, DestinationRef, Directory, Request};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// The last part of the path of a binding: its key, and for one with arguments a text that stands for them.
@@ -102,12 +103,12 @@ fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> 
     context.admit(count)?;
     let items = {
         let directory = context.directory();
-        let mut items = Vec::new();
-        for vhost in context.vhosts(&directory, vhost)? {
-            let name: Rc<str> = (*vhost.name).into();
-            items.extend(directory.bindings(vhost.id).map(|info| Item::of(&name, &info)));
-        }
-        items
+        let found = context.vhosts(&directory, vhost)?;
+        let ids: Vec<VhostId> = found.iter().map(|info| info.id).collect();
+        let names: HashMap<VhostId, Rc<str>> =
+            found.into_iter().map(|info| (info.id, (*info.name).into())).collect();
+        let item = |(vhost, info): (VhostId, BindingInfo<'_>)| Item::of(&names[&vhost], &info);
+        directory.bindings_of(&ids).map(item).collect()
     };
     // They have no name: a filter for names finds none, as with RabbitMQ.
     context.list(items, |_| "", |items| Ok(items.iter().map(Item::row).collect()))

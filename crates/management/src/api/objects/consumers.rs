@@ -82,11 +82,7 @@ pub(crate) fn of_channel(
 }
 
 fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
-    let visible: Vec<String> = {
-        let directory = context.directory();
-        let vhosts = context.vhosts(&directory, vhost)?;
-        vhosts.into_iter().map(|vhost| vhost.name.to_string()).collect()
-    };
+    let visible = context.vhost_names(vhost)?;
     let connections = Connections::ask(context)?;
     let mut rows = Vec::new();
     for shard in 0..context.api.broker.shards() {
@@ -98,8 +94,7 @@ fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> 
         if !sees_all && row["channel_details"]["user"] != name {
             return false;
         }
-        let vhost = row["queue"]["vhost"].as_str().unwrap_or_default();
-        visible.iter().any(|name| name == vhost)
+        visible.contains(row["queue"]["vhost"].as_str().unwrap_or_default())
     });
     let key = |row: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

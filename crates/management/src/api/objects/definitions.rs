@@ -4,11 +4,13 @@ use super::super::context::Context;
 use super::super::failure::Failure;
 use super::super::request::Reply;
 use crate::definitions::{Importer, LIMITS, policy_value, table_value};
+use lepus_base::VhostId;
 use lepus_broker::directory::{
     DestinationRef, Directory, PolicyScope, QueueInfo, Request, VhostInfo, VhostRef,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 /// What stands at the top of a file of the whole broker.
 fn head(context: &Context<'_>, format: &str) -> Value {
@@ -116,53 +118,47 @@ fn add_list<T: Serialize>(text: &mut Vec<u8>, name: &str, items: impl Iterator<I
 fn text(directory: &Directory, head: &Value, vhosts: &[&VhostInfo], names_vhost: bool) -> Vec<u8> {
     let mut text = head.to_string().into_bytes();
     let name_of = |vhost: &VhostInfo| names_vhost.then(|| vhost.name.to_string());
-    let names: Vec<Option<String>> = vhosts.iter().map(|vhost| name_of(vhost)).collect();
-    let named = || vhosts.iter().zip(&names);
-    let exchanges = named().flat_map(|(vhost, name)| {
-        let kept = directory.exchanges(Some(vhost.id));
-        let kept = kept.filter(|info| !info.is_predeclared() && !info.internal);
-        kept.map(|info| ExchangeItem {
-            name: &info.name,
-            vhost: name.as_deref(),
-            kind: info.kind_name(),
-            durable: info.durable,
-            auto_delete: info.auto_delete,
-            internal: info.internal,
-            arguments: table_value(info.arguments.as_ref()),
-        })
+    let names: HashMap<VhostId, Option<String>> =
+        vhosts.iter().map(|vhost| (vhost.id, name_of(vhost))).collect();
+    let ids: Vec<VhostId> = vhosts.iter().map(|vhost| vhost.id).collect();
+    let kept = directory.exchanges_of(&ids);
+    let kept = kept.filter(|info| !info.is_predeclared() && !info.internal);
+    let exchanges = kept.map(|info| ExchangeItem {
+        name: &info.name,
+        vhost: names[&info.vhost].as_deref(),
+        kind: info.kind_name(),
+        durable: info.durable,
+        auto_delete: info.auto_delete,
+        internal: info.internal,
+        arguments: table_value(info.arguments.as_ref()),
     });
     add_list(&mut text, "exchanges", exchanges);
-    let queues = named().flat_map(|(vhost, name)| {
-        let kept = directory.queues(Some(vhost.id)).filter(|info| is_kept(info));
-        kept.map(|info| QueueItem {
-            name: info.name(),
-            vhost: name.as_deref(),
-            kind: info.kind.name(),
-            durable: info.durable,
-            auto_delete: info.auto_delete,
-            arguments: table_value(info.arguments()),
-        })
+    let queues = directory.queues_of(&ids).filter(|info| is_kept(info)).map(|info| QueueItem {
+        name: info.name(),
+        vhost: names[&info.vhost].as_deref(),
+        kind: info.kind.name(),
+        durable: info.durable,
+        auto_delete: info.auto_delete,
+        arguments: table_value(info.arguments()),
     });
     add_list(&mut text, "queues", queues);
-    let bindings = named().flat_map(|(vhost, name)| {
-        let is_told = move |name: &str| {
-            directory.exchange(vhost.id, name).is_some_and(|exchange| !exchange.internal)
+    let is_told = |vhost: VhostId, name: &str| {
+        directory.exchange(vhost, name).is_some_and(|exchange| !exchange.internal)
+    };
+    let kept = directory.bindings_of(&ids).filter(|(vhost, info)| {
+        let leads_on = || match info.destination {
+            DestinationRef::Queue(name) => directory.queue(*vhost, name).is_some_and(is_kept),
+            DestinationRef::Exchange(name) => is_told(*vhost, name),
         };
-        let kept = directory.bindings(vhost.id).filter(move |info| {
-            let leads_on = || match info.destination {
-                DestinationRef::Queue(name) => directory.queue(vhost.id, name).is_some_and(is_kept),
-                DestinationRef::Exchange(name) => is_told(name),
-            };
-            !info.source.is_empty() && is_told(info.source) && leads_on()
-        });
-        kept.map(|info| BindingItem {
-            source: info.source,
-            vhost: name.as_deref(),
-            destination: info.destination.name(),
-            destination_type: info.destination.kind(),
-            routing_key: info.routing_key,
-            arguments: table_value(info.arguments),
-        })
+        !info.source.is_empty() && is_told(*vhost, info.source) && leads_on()
+    });
+    let bindings = kept.map(|(vhost, info)| BindingItem {
+        source: info.source,
+        vhost: names[&vhost].as_deref(),
+        destination: info.destination.name(),
+        destination_type: info.destination.kind(),
+        routing_key: info.routing_key,
+        arguments: table_value(info.arguments),
     });
     add_list(&mut text, "bindings", bindings);
     text

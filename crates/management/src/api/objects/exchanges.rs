@@ -66,12 +66,8 @@ fn rows(
 fn listed(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failure> {
     let items: Vec<ExchangeName> = {
         let directory = context.directory();
-        let mut items = Vec::new();
-        for vhost in context.vhosts(&directory, vhost)? {
-            let all = directory.exchanges(Some(vhost.id));
-            items.extend(all.map(|info| (vhost.id, info.name.clone())));
-        }
-        items
+        let vhosts = context.vhost_ids(&directory, vhost)?;
+        directory.exchanges_of(&vhosts).map(|info| (info.vhost, info.name.clone())).collect()
     };
     context.list(items, |(_, name)| name, |items| rows(context, items, false))
 }

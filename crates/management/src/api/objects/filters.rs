@@ -5,6 +5,7 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::super::sums::{self, ExchangeName, FilterSums};
 use lepus_base::{QueueId, ShardId, VhostId};
+use lepus_broker::directory::{Capacity, ExchangeInfo};
 use lepus_broker::query::{DEAR_MAX, DearFilterRow, PLACES_MAX, SelectorRow};
 use lepus_broker::{Answer, Query};
 use serde_json::{Value, json};
@@ -12,8 +13,6 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Steps of filters in a microsecond.
-const STEPS_PER_MICRO: f64 = 100.0;
 /// Characters of a consumer's filter that are shown, as of a binding's.
 const TEXT_CHARS_MAX: usize = 200;
 /// Parts of an exchange's filters that are looked at for the dearest: more than an exchange may have by default.
@@ -40,18 +39,17 @@ fn items(context: &Context<'_>, vhost: Option<&str>) -> Result<Vec<Item>, Failur
     let mut items = Vec::new();
     let vhosts: HashMap<VhostId, Rc<str>> = {
         let directory = context.directory();
-        let mut vhosts = HashMap::new();
-        for info in context.vhosts(&directory, vhost)? {
-            let name: Rc<str> = (*info.name).into();
-            let item = |exchange: &str| Item {
-                vhost: info.id,
-                vhost_name: Rc::clone(&name),
-                name: exchange.into(),
-                queue: None,
-            };
-            items.extend(directory.filtered_exchanges(info.id).map(|info| item(&info.name)));
-            vhosts.insert(info.id, name);
-        }
+        let found = context.vhosts(&directory, vhost)?;
+        let ids: Vec<VhostId> = found.iter().map(|info| info.id).collect();
+        let vhosts: HashMap<VhostId, Rc<str>> =
+            found.into_iter().map(|info| (info.id, (*info.name).into())).collect();
+        let item = |info: &ExchangeInfo| Item {
+            vhost: info.vhost,
+            vhost_name: Rc::clone(&vhosts[&info.vhost]),
+            name: info.name.clone(),
+            queue: None,
+        };
+        items.extend(directory.filtered_exchanges(&ids).map(item));
         vhosts
     };
     let mut queues = Vec::new();
@@ -110,22 +108,25 @@ fn exchange_row(
     found: &FilterSums,
     with_dearest: bool,
 ) -> Result<Value, Failure> {
-    let micros = |steps: f64| (found.samples > 0).then(|| steps / STEPS_PER_MICRO);
+    let figures = &found.figures;
+    let micros = |steps: f64| {
+        (found.samples > 0).then(|| steps / f64::from(Capacity::FILTER_STEPS_PER_MICRO))
+    };
     let mut row = json!({
         "kind": "exchange",
         "vhost": &*item.vhost_name,
         "name": item.name,
-        "bindings": found.bindings,
-        "filters": found.looked_up + found.compared + found.evaluated,
-        "looked_up": found.looked_up,
-        "compared": found.compared,
-        "evaluated": found.evaluated,
-        "fields": found.fields,
-        "memory": found.bytes,
+        "bindings": figures.bindings,
+        "filters": figures.looked_up + figures.compared + figures.evaluated,
+        "looked_up": figures.looked_up,
+        "compared": figures.compared,
+        "evaluated": figures.evaluated,
+        "fields": figures.fields,
+        "memory": figures.bytes,
         "sampled_messages": found.samples,
         "microseconds": micros(found.matching_steps),
         "microseconds_reading": micros(found.reading_steps),
-        "takes_looked_up_only": found.refuses,
+        "takes_looked_up_only": figures.refuses,
     });
     if with_dearest {
         let dearest = dearest(context, item)?;

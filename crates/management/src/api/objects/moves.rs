@@ -14,15 +14,8 @@ const HEADER: &str = "x-lepus-moved";
 const NAME_BYTES_MAX: usize = 255;
 
 fn rows(context: &Context<'_>) -> Result<Vec<Value>, Failure> {
-    let seen = visible(context)?;
-    Ok(context.api.moves.rows(|vhost| seen.iter().any(|name| name == vhost)))
-}
-
-/// The virtual hosts that the user may enter.
-fn visible(context: &Context<'_>) -> Result<Vec<String>, Failure> {
-    let directory = context.directory();
-    let vhosts = context.vhosts(&directory, None)?;
-    Ok(vhosts.into_iter().map(|vhost| vhost.name.to_string()).collect())
+    let seen = context.vhost_names(None)?;
+    Ok(context.api.moves.rows(|vhost| seen.contains(vhost)))
 }
 
 /// `GET /lepus/moves`
@@ -38,14 +31,14 @@ pub(crate) fn one(context: &Context<'_>) -> Result<Reply, Failure> {
 
 /// `DELETE /lepus/moves/{m}`
 pub(crate) fn stop(context: &Context<'_>) -> Result<Reply, Failure> {
-    let seen = visible(context)?;
+    let seen = context.vhost_names(None)?;
     let all = rows(context)?;
     let of_others =
         |row: &Value| row["id"] == context.name(0) && row["user"] != context.login.name();
     if !context.login.is_administrator() && all.iter().any(of_others) {
         return Err(Failure::not_authorised("User not authorised to access object"));
     }
-    match context.api.moves.stop(context.name(0), |vhost| seen.iter().any(|name| name == vhost)) {
+    match context.api.moves.stop(context.name(0), |vhost| seen.contains(vhost)) {
         true => Ok(Reply::done()),
         false => Err(Failure::not_found()),
     }

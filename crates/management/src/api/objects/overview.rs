@@ -6,6 +6,7 @@ use super::super::request::Reply;
 use super::super::samples::{CHURN, LEVELS, MESSAGES, Range, level_place};
 use super::node::{self, VERSION_OF_ERLANG};
 use super::parameters;
+use lepus_base::VhostId;
 use serde_json::{Map, Value, json};
 
 /// `GET /overview`
@@ -93,8 +94,8 @@ pub(crate) fn overview(context: &Context<'_>) -> Result<Reply, Failure> {
         let directory = context.directory();
         let vhosts = context.vhosts(&directory, None)?;
         let queues: u64 = vhosts.iter().map(|vhost| directory.queue_count(vhost.id)).sum();
-        let exchanges: usize =
-            vhosts.iter().map(|vhost| directory.exchanges(Some(vhost.id)).len()).sum();
+        let ids: Vec<VhostId> = vhosts.iter().map(|vhost| vhost.id).collect();
+        let exchanges = directory.exchanges_of(&ids).len();
         let totals = json!({"queues": queues, "exchanges": exchanges});
         overview.insert("object_totals".to_owned(), totals);
     }

@@ -178,11 +178,8 @@ fn add_figures(
 
 fn items(context: &Context<'_>, vhost: Option<&str>) -> Result<Vec<Item>, Failure> {
     let directory = context.directory();
-    let mut items = Vec::new();
-    for vhost in context.vhosts(&directory, vhost)? {
-        items.extend(directory.queues(Some(vhost.id)).map(item));
-    }
-    Ok(items)
+    let vhosts = context.vhost_ids(&directory, vhost)?;
+    Ok(directory.queues_of(&vhosts).map(item).collect())
 }
 
 fn item(info: &QueueInfo) -> Item {

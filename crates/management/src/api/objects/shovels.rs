@@ -8,13 +8,9 @@ use lepus_broker::directory::Request;
 use serde_json::Value;
 
 fn rows(context: &Context<'_>, vhost: Option<&str>) -> Result<Vec<Value>, Failure> {
-    let visible: Vec<String> = {
-        let directory = context.directory();
-        let vhosts = context.vhosts(&directory, vhost)?;
-        vhosts.into_iter().map(|vhost| vhost.name.to_string()).collect()
-    };
+    let visible = context.vhost_names(vhost)?;
     let node = context.api.node_name();
-    let is_seen = |vhost: &str, _: &str| visible.iter().any(|name| name == vhost);
+    let is_seen = |vhost: &str, _: &str| visible.contains(vhost);
     Ok(context.api.shovels.rows(&node, is_seen))
 }
 

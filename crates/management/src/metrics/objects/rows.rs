@@ -86,15 +86,14 @@ impl Objects {
         }
         let wants_exchanges = wants(|value| matches!(value, Value::Exchange(_)));
         let wants_published = wants(|value| matches!(value, Value::Published(_)));
-        for (id, name) in self.vhosts(wish) {
-            if wants_published {
-                self.published(id, &name, &mut rows)?;
-            }
-            if wants_exchanges {
-                exchanges(&self.mirror.directory(), id, &name, &mut rows);
-            }
-            rows.vhosts.push(name);
+        let vhosts = self.vhosts(wish);
+        if wants_published {
+            self.published(&vhosts, &mut rows)?;
         }
+        if wants_exchanges {
+            exchanges(&self.mirror.directory(), &vhosts, &mut rows);
+        }
+        rows.vhosts.extend(vhosts.into_iter().map(|(_, name)| name));
         Ok(rows)
     }
 
@@ -106,11 +105,8 @@ impl Objects {
 
     fn queues(&self, wish: &Wish, rows: &mut Rows) -> Result<(), String> {
         let mut by_home: BTreeMap<ShardId, Vec<QueueId>> = BTreeMap::new();
-        for (vhost, _) in self.vhosts(wish) {
-            let directory = self.mirror.directory();
-            for info in directory.queues(Some(vhost)) {
-                by_home.entry(info.home).or_default().push(info.id);
-            }
+        for info in self.mirror.directory().queues_of(&ids(&self.vhosts(wish))) {
+            by_home.entry(info.home).or_default().push(info.id);
         }
         for (home, ids) in by_home {
             for ids in ids.chunks(PLACES_MAX) {
@@ -174,31 +170,47 @@ impl Objects {
 }
 
 impl Objects {
-    /// What was published to the exchanges of a virtual host.
-    fn published(&self, vhost: VhostId, of: &str, rows: &mut Rows) -> Result<(), String> {
+    /// What was published to the exchanges of virtual hosts.
+    fn published(&self, vhosts: &[(VhostId, Box<str>)], rows: &mut Rows) -> Result<(), String> {
         let names: Vec<(VhostId, Box<str>)> = {
             let directory = self.mirror.directory();
-            directory.exchanges(Some(vhost)).map(|info| (vhost, info.name.clone())).collect()
+            let found = directory.exchanges_of(&ids(vhosts));
+            found.map(|info| (info.vhost, info.name.clone())).collect()
         };
-        let mut found: Vec<_> = exchange_counts(&*self.broker, &names)?.into_iter().collect();
-        found.sort_unstable_by(|((_, one), _), ((_, two), _)| one.cmp(two));
-        let lines = found.into_iter().map(|((_, name), counts)| (of.into(), name, counts));
+        let mut counts = exchange_counts(&*self.broker, &names)?;
+        let vhosts = by_id(vhosts);
+        let lines = names.into_iter().filter_map(|name| {
+            let counts = counts.remove(&name)?;
+            Some((vhosts[&name.0].into(), name.1, counts))
+        });
         Rows::take(&mut rows.published, &mut rows.left_out, lines);
         Ok(())
     }
 }
 
-/// The exchanges of a virtual host with the number of their bindings; those that nobody made are not counted.
-fn exchanges(directory: &Directory, vhost: VhostId, name: &str, rows: &mut Rows) {
-    let mut bindings: HashMap<&str, u64> = HashMap::new();
-    for binding in directory.bindings(vhost).filter(|binding| !binding.source.is_empty()) {
-        *bindings.entry(binding.source).or_default() += 1;
+fn ids(vhosts: &[(VhostId, Box<str>)]) -> Vec<VhostId> {
+    vhosts.iter().map(|(id, _)| *id).collect()
+}
+
+fn by_id(vhosts: &[(VhostId, Box<str>)]) -> HashMap<VhostId, &str> {
+    vhosts.iter().map(|(id, name)| (*id, &**name)).collect()
+}
+
+/// The exchanges of virtual hosts with the number of their bindings; those that nobody made are not counted.
+fn exchanges(directory: &Directory, vhosts: &[(VhostId, Box<str>)], rows: &mut Rows) {
+    let ids = ids(vhosts);
+    let mut bindings: HashMap<(VhostId, &str), u64> = HashMap::new();
+    for (vhost, binding) in directory.bindings_of(&ids) {
+        if !binding.source.is_empty() {
+            *bindings.entry((vhost, binding.source)).or_default() += 1;
+        }
     }
-    let lines = directory.exchanges(Some(vhost)).map(|info| ExchangeLine {
-        vhost: name.into(),
+    let vhosts = by_id(vhosts);
+    let lines = directory.exchanges_of(&ids).map(|info| ExchangeLine {
+        vhost: vhosts[&info.vhost].into(),
         name: info.name.clone(),
         kind: info.kind_name(),
-        bindings: bindings.get(&*info.name).copied().unwrap_or(0),
+        bindings: bindings.get(&(info.vhost, &*info.name)).copied().unwrap_or(0),
     });
     Rows::take(&mut rows.exchanges, &mut rows.left_out, lines);
 }
