@@ -18,6 +18,8 @@ use crate::disk::OperationId;
 const NAMES_MAX: usize = 2048;
 /// Blocks kept whatever the budget: a message and the record that lends it its names.
 const BLOCKS_MIN: usize = 2;
+/// Reads after which a block is no longer kept for who was told of it: a queue may have gone.
+const KEPT_READS: u64 = 64;
 /// Places that the table of blocks begins with: one that grows from less than 1,032 bytes may lie, and stay,
 /// in memory of another thread, on another node.
 const SLOTS_MIN: usize = 64;
@@ -95,6 +97,9 @@ pub(crate) struct Cache {
     unread: usize,
     /// Starts of blocks in the order in which they are to go; some are gone.
     order: VecDeque<Position>,
+    /// Where the block begins that stays until it is looked up, and how many reads there were before. Otherwise readers
+    /// that are told of their messages in turn could push them out of each other's reach for ever.
+    kept: Option<(Position, u64)>,
     /// Reads by start; none lies within another.
     pending: BTreeMap<Position, Pending>,
     operations: BTreeMap<OperationId, (Position, Pending)>,
@@ -195,6 +200,9 @@ impl Cache {
     pub(crate) fn touch(&mut self, at: Position, length: usize) -> Option<Position> {
         let (start, slot) = self.block_at(at)?;
         let block = self.slots.get_mut(slot)?;
+        if self.kept.is_some_and(|(kept, _)| kept == start) {
+            self.kept = None;
+        }
         let seen = length.min(block.unread);
         block.unread -= seen;
         self.unread -= seen;
@@ -384,6 +392,7 @@ impl Cache {
 
     fn remove(&mut self, start: Position) {
         self.found.take();
+        self.kept = self.kept.filter(|(kept, _)| *kept != start);
         if let Some(slot) = self.blocks.remove(&start) {
             let block = self.slots.remove(slot);
             self.bytes -= block.bytes.len();
@@ -391,14 +400,23 @@ impl Cache {
         }
     }
 
+    /// Somebody is told that a record is there: its block stays until it is looked up, unless another one does.
+    pub(crate) fn keep(&mut self, at: Position) {
+        let is_over = |(_, reads)| self.reads - reads > KEPT_READS;
+        if self.kept.is_none_or(is_over) {
+            self.kept = self.block_at(at).map(|(start, _)| (start, self.reads));
+        }
+    }
+
     /// Makes room: the oldest first, but each block that is still to be looked up only the second
-    /// time around.
+    /// time around, and one not at all of which somebody was told.
     fn evict(&mut self, budget: usize) {
         while self.bytes > budget && self.blocks.len() >= BLOCKS_MIN {
             let Some(start) = self.order.pop_front() else { break };
             let Some(&slot) = self.blocks.get(&start) else { continue };
             let block = &mut self.slots[slot];
-            if !block.is_spared && block.unread > block.bytes.len() / 8 {
+            let is_kept = self.kept.is_some_and(|(kept, _)| kept == start);
+            if is_kept || (!block.is_spared && block.unread > block.bytes.len() / 8) {
                 block.is_spared = true;
                 self.order.push_back(start);
                 continue;

@@ -373,3 +373,33 @@ fn a_long_message_whose_names_are_damaged_is_lost_and_not_read_again_and_again()
     let is_damage = |event: &&Event| matches!(event, Event::Damaged(_));
     assert_eq!(events.iter().filter(is_damage).count(), 1);
 }
+
+/// Each of two readers looks only after what the other one asked for has been read, and the cache has room for
+/// less than all of it.
+#[test]
+fn readers_that_look_in_turn_do_not_push_each_other_out_for_ever() {
+    let mut world = World::filled(1, 200);
+    world.restart_with(Settings { cache_bytes: 2 * BODY_BYTES, ..settings() });
+    let lane = world.store.lane(Lane::of(QueueId(0)));
+    let mut entries = Vec::new();
+    while world.store.fetch(lane, 200, &mut entries, &mut world.out) == Fetch::Pending {
+        world.rest();
+    }
+    let mut wanted = [[10, 60], [110, 160]].map(|of_one| of_one.map(|seq| entries[seq]).to_vec());
+    for _ in 0..16 {
+        for of_one in &mut wanted {
+            of_one.retain(|entry| {
+                match world.store.lookup_sized(entry.position, entry.bytes, &mut world.out) {
+                    Lookup::Found(message) => {
+                        assert!(message.body == body(0, entry.seq));
+                        false
+                    }
+                    Lookup::Pending => true,
+                    Lookup::Lost => panic!("lost {entry:?}"),
+                }
+            });
+            world.rest();
+        }
+    }
+    assert_eq!(wanted, [[], []], "they were read, and out of the cache when somebody looked");
+}

@@ -525,6 +525,7 @@ impl Store {
         self.unreadable.extend(finished.failed);
         for (asked, record) in finished.asked {
             if !self.take_names(asked, record, out) {
+                self.cache.keep(self.state.tables.place(asked));
                 self.events.push(Event::MessageReady(asked));
             }
         }
