@@ -101,20 +101,7 @@ fn write_header(out: &mut Vec<u8>, channel: u16, properties: &[u8], body_bytes: 
     out.push(END);
 }
 
-/// Appends the body frames of a part of a body; parts of one body follow each other.
-pub fn encode_body_frames(out: &mut Vec<u8>, channel: u16, frame_max: u32, part: &[u8]) {
-    let [c1, c0] = channel.to_be_bytes();
-    let piece_max = piece_bytes_max(frame_max);
-    out.reserve(part.len() + part.len().div_ceil(piece_max) * OVERHEAD_BYTES);
-    for piece in part.chunks(piece_max) {
-        let [s3, s2, s1, s0] = (piece.len() as u32).to_be_bytes();
-        out.extend_from_slice(&[3, c1, c0, s3, s2, s1, s0]);
-        out.extend_from_slice(piece);
-        out.push(END);
-    }
-}
-
-/// As [`encode_delivery`] without the body, for which [`encode_body_frames`] is called.
+/// As [`encode_delivery`] without the body, whose frames are to follow.
 #[allow(clippy::too_many_arguments)]
 pub fn encode_delivery_head(
     out: &mut Vec<u8>,
@@ -139,7 +126,7 @@ pub fn encode_delivery_head(
     write_header(out, channel, properties, body_bytes);
 }
 
-/// As [`encode_get_ok`] without the body, for which [`encode_body_frames`] is called.
+/// As [`encode_get_ok`] without the body, whose frames are to follow.
 #[allow(clippy::too_many_arguments)]
 pub fn encode_get_ok_head(
     out: &mut Vec<u8>,
@@ -415,14 +402,18 @@ mod tests {
         header.extend_from_slice(&(body.len() as u64).to_be_bytes());
         header.extend_from_slice(PROPERTIES);
         write_frame(&mut out, FrameKind::Header, 9, &header);
+        write_body(&mut out, frame_max, body);
+        out
+    }
+
+    fn write_body(out: &mut Vec<u8>, frame_max: u32, body: &[u8]) {
         let piece_max = match frame_max {
             0 => usize::MAX,
             limit => limit as usize - 8,
         };
         for piece in body.chunks(piece_max) {
-            write_frame(&mut out, FrameKind::Body, 9, piece);
+            write_frame(out, FrameKind::Body, 9, piece);
         }
-        out
     }
 
     #[test]
@@ -527,11 +518,11 @@ mod tests {
                 check(deliver.into(), &|out| {
                     let tag = deliver.delivery_tag;
                     encode_delivery_head(out, 9, "ctag", tag, true, e, k, p, bytes);
-                    encode_body_frames(out, 9, frame_max, &body);
+                    write_body(out, frame_max, &body);
                 });
                 check(get_ok.into(), &|out| {
                     encode_get_ok_head(out, 9, 7, true, e, k, 513, p, bytes);
-                    encode_body_frames(out, 9, frame_max, &body);
+                    write_body(out, frame_max, &body);
                 });
                 check(get_ok.into(), &|out| {
                     encode_get_ok(out, 9, frame_max, 7, true, e, k, 513, p, &body);

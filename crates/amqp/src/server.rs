@@ -8,9 +8,8 @@ mod options;
 mod repeats;
 
 pub use crate::encode::{
-    Wire, encode_ack, encode_body_frames, encode_deliveries_of, encode_delivery,
-    encode_delivery_head, encode_delivery_of, encode_get_ok, encode_get_ok_head, encode_nack,
-    encode_return,
+    Wire, encode_ack, encode_deliveries_of, encode_delivery, encode_delivery_head,
+    encode_delivery_of, encode_get_ok, encode_get_ok_head, encode_nack, encode_return,
 };
 pub use options::ServerOptions;
 pub use repeats::{Repeated, Repeats};

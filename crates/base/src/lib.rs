@@ -19,6 +19,7 @@ mod places;
 pub mod pool;
 mod rng;
 mod slab_bytes;
+mod slices;
 mod time;
 mod visits;
 
@@ -41,5 +42,6 @@ pub use rng::Rng;
 #[cfg(not(debug_assertions))]
 pub use slab::Slab;
 pub use slab_bytes::{slab_bytes, slab_entry_bytes};
+pub use slices::Slices;
 pub use time::{Instant, Now};
 pub use visits::visits;

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use lepus_base::{ConnectionId, HashMap, HashState, Slab, VhostId};
+use lepus_base::{ConnectionId, HashMap, HashState, Slab, Slices, VhostId};
 
 use crate::backpressure::{Cause, WaitingConnection};
 use crate::channel::{At, Channel};
@@ -256,14 +256,21 @@ impl Connections {
 
     /// What is to be sent to a client next.
     #[must_use]
-    pub fn writable_bytes(&mut self, shard: &mut Shard, slot: ConnectionSlot) -> &[u8] {
+    pub fn writable_slices<'a>(
+        &'a mut self,
+        shard: &'a mut Shard,
+        slot: ConnectionSlot,
+    ) -> Slices<'a> {
         if let Some(connection) = self.get_mut(slot.0)
             && connection.send.is_streaming()
         {
             connection.send.encode_next(&mut shard.pool, &connection.session);
             self.recount(shard, slot.0);
         }
-        self.get(slot.0).map_or(&[], |connection| connection.send.unsent())
+        match self.get(slot.0) {
+            Some(connection) => connection.send.unsent(&shard.pool, &connection.session),
+            None => Slices::default(),
+        }
     }
 
     /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of

@@ -2,22 +2,25 @@
 //!
 //! Frames are encoded when they come up, but for large bodies: a body that many clients read
 //! slowly must not lie encoded in every one of their buffers, and to encode it for all of them is
-//! more than one turn is for. Such a body stays in the shard's pool, and its frames are encoded
-//! piece by piece as the socket takes them.
+//! more than one turn is for. Such a body stays in the shard's pool, and the socket is given its
+//! bytes from there, part by part, with what the protocol has around each. Short parts are copied:
+//! many of them go with one write.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, Pool};
+use lepus_base::{Body, Pool, Slices};
 
 pub use crate::message::LARGE_BODY_BYTES_MIN;
 
-/// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent: what
-/// lies encoded takes memory for each of those that get it.
+/// Bytes of short parts that are encoded in one go; no more is encoded while so much is not sent: what
+/// lies encoded takes memory for each of those that get it. Parts that have no limit are of this length.
 const PIECE_BYTES: usize = 64 * 1024;
-/// A frame of no more than this is encoded whole, though it is more than such a piece: as large as agreed.
+/// A part of no more than this is as large as agreed.
 const FRAME_BYTES_MAX: usize = 128 * 1024;
+/// Parts of at least so many bytes are not copied.
+const DIRECT_BYTES_MIN: usize = 16 * 1024;
 /// Capacity that an idle buffer may keep, in bytes.
 const SMALL_BYTES: usize = 1024;
 /// Capacity that an empty buffer keeps, in bytes.
@@ -37,14 +40,17 @@ pub struct SendBuffer {
 /// Large bodies on their way. There is a body, or something encoded that is not sent.
 #[derive(Debug, Default)]
 struct Streams {
-    /// Frames that go first; the part before `start` is sent.
+    /// What goes first; the part before `start` is sent.
     encoded: Vec<u8>,
     start: usize,
+    /// So many bytes of the first body go behind that, from where they lie: the rest of a part of which the head
+    /// is encoded.
+    direct: usize,
     /// What comes behind these.
     queue: VecDeque<Stream>,
     /// Bytes in front of bodies that wait in the queue.
     heads: usize,
-    /// Payload bytes of all bodies that are not encoded.
+    /// Payload bytes of all bodies that are neither encoded nor sent.
     waiting: usize,
 }
 
@@ -54,9 +60,9 @@ struct Stream {
     head: Vec<u8>,
     /// One reference to the packed message.
     body: Body,
-    /// The next payload byte to encode, in the packed message. The payload ends with it.
+    /// The next payload byte to encode or send, in the packed message. The payload ends with it.
     next: usize,
-    /// Payload bytes that are not encoded.
+    /// Payload bytes that are neither encoded nor sent.
     waiting: usize,
     channel: u16,
 }
@@ -65,8 +71,10 @@ struct Stream {
 pub trait Parts {
     /// Bytes of a body that fit one part, 0 or very many where there is no such thing.
     fn part_bytes_max(&self) -> usize;
-    /// Appends some bytes of a body, in as many parts as they need.
-    fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>);
+    /// Appends what goes before so many bytes of a body, which are one part.
+    fn begin_part(&self, channel: u16, bytes: usize, out: &mut Vec<u8>);
+    /// What goes behind them.
+    fn part_end(&self) -> &'static [u8];
 }
 
 impl Streams {
@@ -75,26 +83,81 @@ impl Streams {
         self.encoded.len() - self.start
     }
 
-    /// Encodes what comes next, as long as little is encoded.
+    /// Encodes what comes next, as long as little is encoded: up to a part that is sent from where it lies.
     fn fill(&mut self, pool: &mut Pool, parts: &impl Parts) {
-        while self.unsent() < PIECE_BYTES
+        let part_max = part_bytes(parts.part_bytes_max());
+        while self.direct == 0
+            && self.unsent() < PIECE_BYTES
             && let Some(stream) = self.queue.front_mut()
         {
             self.encoded.extend_from_slice(&stream.head);
             self.heads -= stream.head.len();
             stream.head = Vec::new();
-            let packed = pool.get(stream.body);
-            let end = packed.len().min(stream.next + piece_bytes(parts.part_bytes_max()));
-            let piece = &packed[stream.next..end];
-            parts.append_part(stream.channel, piece, &mut self.encoded);
-            self.waiting -= piece.len();
-            stream.waiting -= piece.len();
-            stream.next = end;
-            if end == packed.len() {
-                pool.release(stream.body);
-                self.queue.pop_front();
+            let part = stream.waiting.min(part_max);
+            parts.begin_part(stream.channel, part, &mut self.encoded);
+            if part >= DIRECT_BYTES_MIN {
+                self.direct = part;
+                return;
+            }
+            let piece = &pool.get(stream.body)[stream.next..stream.next + part];
+            self.encoded.extend_from_slice(piece);
+            self.encoded.extend_from_slice(parts.part_end());
+            self.pass(part, pool);
+        }
+    }
+
+    /// So many payload bytes of the first body are encoded or sent.
+    fn pass(&mut self, bytes: usize, pool: &mut Pool) {
+        let stream = self.queue.front_mut().expect("what is on its way belongs to a body");
+        stream.next += bytes;
+        stream.waiting -= bytes;
+        self.waiting -= bytes;
+        if stream.waiting == 0 {
+            pool.release(stream.body);
+            self.queue.pop_front();
+        }
+    }
+
+    /// Encodes the rest of the part of which the head is encoded, if one is.
+    fn complete_part(&mut self, pool: &mut Pool, parts: &impl Parts) {
+        let rest = core::mem::take(&mut self.direct);
+        if rest > 0
+            && let Some(stream) = self.queue.front()
+        {
+            let rest_of_part = &pool.get(stream.body)[stream.next..stream.next + rest];
+            self.encoded.extend_from_slice(rest_of_part);
+            self.encoded.extend_from_slice(parts.part_end());
+            self.pass(rest, pool);
+        }
+    }
+
+    /// The socket took `count` bytes of what goes first, or all of that. How many it took behind it.
+    fn advance_encoded(&mut self, count: usize) -> usize {
+        let taken = count.min(self.unsent());
+        self.start += taken;
+        let left = self.unsent();
+        if self.start > left {
+            self.encoded.copy_within(self.start.., 0);
+            self.encoded.truncate(left);
+            self.start = 0;
+        }
+        count - taken
+    }
+
+    /// The socket took `count` bytes. How many of them were behind the bodies.
+    fn advance(&mut self, count: usize, pool: &mut Pool, parts: &impl Parts) -> usize {
+        let mut count = self.advance_encoded(count);
+        let taken = count.min(self.direct);
+        if taken > 0 {
+            self.direct -= taken;
+            count -= taken;
+            self.pass(taken, pool);
+            if self.direct == 0 {
+                self.encoded.extend_from_slice(parts.part_end());
+                count = self.advance_encoded(count);
             }
         }
+        count
     }
 }
 
@@ -108,20 +171,36 @@ impl SendBuffer {
     /// What is to be sent next. Behind [`SendBuffer::encode_next`] it is empty only when nothing is left.
     #[inline]
     #[must_use]
-    pub fn unsent(&self) -> &[u8] {
+    pub fn unsent<'a>(&'a self, pool: &'a Pool, parts: &impl Parts) -> Slices<'a> {
         match &self.streams {
-            None => &self.bytes[self.start..],
-            Some(streams) => &streams.encoded[streams.start..],
+            None => [&self.bytes[self.start..], &[], &[], &[]],
+            Some(streams) => self.unsent_of(streams, pool, parts),
         }
     }
 
-    /// Encodes the next piece of what is on its way, and with the last one what comes behind it.
+    fn unsent_of<'a>(
+        &'a self,
+        streams: &'a Streams,
+        pool: &'a Pool,
+        parts: &impl Parts,
+    ) -> Slices<'a> {
+        let encoded = &streams.encoded[streams.start..];
+        match streams.queue.front() {
+            Some(stream) if streams.direct > 0 => {
+                let rest = &pool.get(stream.body)[stream.next..stream.next + streams.direct];
+                let is_last = stream.waiting == streams.direct && streams.queue.len() == 1;
+                let behind = if is_last { &*self.bytes } else { &[] };
+                [encoded, rest, parts.part_end(), behind]
+            }
+            Some(_) => [encoded, &[], &[], &[]],
+            None => [encoded, &self.bytes, &[], &[]],
+        }
+    }
+
+    /// Encodes the next piece of what is on its way.
     pub fn encode_next(&mut self, pool: &mut Pool, parts: &impl Parts) {
-        let Some(streams) = &mut self.streams else { return };
-        streams.fill(pool, parts);
-        if streams.queue.is_empty() && streams.unsent() + self.bytes.len() <= PIECE_BYTES {
-            // It goes with the same write. What comes later finds a small buffer, not one that has to grow.
-            streams.encoded.append(&mut self.bytes);
+        if let Some(streams) = &mut self.streams {
+            streams.fill(pool, parts);
         }
     }
 
@@ -202,9 +281,10 @@ impl SendBuffer {
 
     /// The socket took `count` bytes.
     #[inline]
-    pub fn advance(&mut self, count: usize) {
+    pub fn advance(&mut self, count: usize, pool: &mut Pool, parts: &impl Parts) {
+        let mut count = count;
         if self.streams.is_some() {
-            return self.advance_streams(count);
+            count = self.advance_streams(count, pool, parts);
         }
         self.start = (self.start + count).min(self.bytes.len());
         if self.start == self.bytes.len() {
@@ -220,23 +300,23 @@ impl SendBuffer {
         }
     }
 
-    fn advance_streams(&mut self, count: usize) {
-        let Some(streams) = &mut self.streams else { return };
-        streams.start = (streams.start + count).min(streams.encoded.len());
-        let left = streams.unsent();
-        if left == 0 && streams.queue.is_empty() {
+    /// How many of the bytes taken were behind the large bodies: none, unless all of these are sent.
+    fn advance_streams(&mut self, count: usize, pool: &mut Pool, parts: &impl Parts) -> usize {
+        let Some(streams) = &mut self.streams else { return count };
+        let behind = streams.advance(count, pool, parts);
+        let is_over = streams.unsent() == 0 && streams.queue.is_empty();
+        assert!(is_over || behind == 0, "what follows large bodies goes behind them");
+        if is_over {
             self.streams = None;
-        } else if streams.start > left {
-            streams.encoded.copy_within(streams.start.., 0);
-            streams.encoded.truncate(left);
-            streams.start = 0;
         }
+        behind
     }
 
-    /// Drops what is left but for the frames of a large body that are encoded already, so that a
+    /// Drops what is left but for the parts of a large body that have begun, so that a
     /// last method can follow them.
-    pub fn cut(&mut self, pool: &mut Pool) {
-        let Some(streams) = self.streams.take() else { return };
+    pub fn cut(&mut self, pool: &mut Pool, parts: &impl Parts) {
+        let Some(mut streams) = self.streams.take() else { return };
+        streams.complete_part(pool, parts);
         (self.bytes, self.start) = (streams.encoded, streams.start);
         for stream in streams.queue {
             pool.release(stream.body);
@@ -245,7 +325,11 @@ impl SendBuffer {
 
     /// Drops everything and gives the memory back.
     pub fn clear(&mut self, pool: &mut Pool) {
-        self.cut(pool);
+        if let Some(streams) = self.streams.take() {
+            for stream in streams.queue {
+                pool.release(stream.body);
+            }
+        }
         self.bytes = Vec::new();
         self.start = 0;
     }
@@ -266,13 +350,12 @@ impl SendBuffer {
     }
 }
 
-/// Payload bytes encoded in one go: whole frames.
-fn piece_bytes(part_bytes_max: usize) -> usize {
+/// Payload bytes of a part.
+fn part_bytes(part_bytes_max: usize) -> usize {
     match part_bytes_max {
         0 => PIECE_BYTES,
         payload if payload > FRAME_BYTES_MAX => PIECE_BYTES,
-        payload if payload > PIECE_BYTES => payload,
-        payload => PIECE_BYTES / payload * payload,
+        payload => payload,
     }
 }
 
@@ -280,9 +363,7 @@ fn piece_bytes(part_bytes_max: usize) -> usize {
 mod tests {
     use super::*;
     use crate::message::MessageView;
-    use alloc::vec;
-    use lepus_amqp::frame::{self, OVERHEAD_BYTES};
-    use lepus_amqp::server::encode_body_frames;
+    use lepus_amqp::frame::{self, FrameKind, OVERHEAD_BYTES};
 
     /// Frames of this length at most.
     struct Frames(u32);
@@ -292,8 +373,12 @@ mod tests {
             self.0 as usize - OVERHEAD_BYTES
         }
 
-        fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>) {
-            encode_body_frames(out, channel, self.0, part);
+        fn begin_part(&self, channel: u16, bytes: usize, out: &mut Vec<u8>) {
+            frame::write_head(out, FrameKind::Body, channel, bytes);
+        }
+
+        fn part_end(&self) -> &'static [u8] {
+            &[frame::END]
         }
     }
 
@@ -310,12 +395,13 @@ mod tests {
         let mut sent = Vec::new();
         while !buffer.is_empty() {
             buffer.encode_next(pool, parts);
-            let count = buffer.unsent().len().min(step);
-            assert!(count > 0);
-            assert!(buffer.len() >= count);
-            sent.extend_from_slice(&buffer.unsent()[..count]);
-            buffer.advance(count);
-            assert!(buffer.encoded() <= PIECE_BYTES + FRAME_BYTES_MAX);
+            let mut next = buffer.unsent(pool, parts).concat();
+            next.truncate(step);
+            assert!(!next.is_empty());
+            assert!(buffer.len() + parts.part_end().len() >= next.len());
+            sent.extend_from_slice(&next);
+            buffer.advance(next.len(), pool, parts);
+            assert!(buffer.encoded() <= PIECE_BYTES + DIRECT_BYTES_MIN);
             assert!(buffer.encoded() <= buffer.backlog() && buffer.backlog() <= buffer.len());
         }
         assert_eq!(buffer.len(), 0);
@@ -341,7 +427,7 @@ mod tests {
             let mut buffer = SendBuffer::default();
             let (body, next, payload) = packed(&mut pool, 1_000_000);
             buffer.bytes.extend_from_slice(b"before");
-            buffer.advance(2);
+            buffer.advance(2, &mut pool, &Frames(frame_max));
             buffer.stream(body, next, 7, &pool);
             buffer.bytes.extend_from_slice(b"between");
             pool.retain(body);
@@ -364,9 +450,12 @@ mod tests {
             self.0
         }
 
-        fn append_part(&self, _: u16, part: &[u8], out: &mut Vec<u8>) {
-            assert!(part.len() <= PIECE_BYTES, "{} bytes in one go", part.len());
-            out.extend_from_slice(part);
+        fn begin_part(&self, _: u16, bytes: usize, _: &mut Vec<u8>) {
+            assert!(bytes <= PIECE_BYTES, "{bytes} bytes in one go");
+        }
+
+        fn part_end(&self) -> &'static [u8] {
+            &[]
         }
     }
 
@@ -381,7 +470,7 @@ mod tests {
                 buffer.bytes.extend_from_slice(b"head");
                 buffer.stream(body, next, 7, &pool);
                 buffer.encode_next(&mut pool, &parts);
-                assert_eq!(buffer.unsent().len(), b"head".len() + PIECE_BYTES);
+                assert_eq!(buffer.unsent(&pool, &parts).map(<[u8]>::len), [4, PIECE_BYTES, 0, 0]);
                 let sent = drain(&mut buffer, &mut pool, &parts, step);
                 assert_eq!(sent.strip_prefix(b"head").unwrap(), payload);
                 assert!(pool.is_empty());
@@ -390,47 +479,97 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_of_whole_parts_unless_a_part_is_very_large() {
+    fn a_part_is_as_large_as_agreed_unless_that_is_very_large() {
         for (part_bytes_max, expected) in [
-            (1, PIECE_BYTES),
-            (4000, 16 * 4000),
+            (1, 1),
+            (4000, 4000),
             (PIECE_BYTES, PIECE_BYTES),
             (PIECE_BYTES + 1, PIECE_BYTES + 1),
             (FRAME_BYTES_MAX, FRAME_BYTES_MAX),
             (FRAME_BYTES_MAX + 1, PIECE_BYTES),
+            (0, PIECE_BYTES),
         ] {
-            assert_eq!(piece_bytes(part_bytes_max), expected, "{part_bytes_max} bytes in a part");
+            assert_eq!(part_bytes(part_bytes_max), expected, "{part_bytes_max} bytes in a part");
         }
     }
 
     #[test]
-    fn a_cut_leaves_whole_frames_and_releases_the_bodies() {
+    fn long_parts_are_sent_from_the_pool_and_short_ones_together() {
         let mut pool = Pool::new();
+        let (long, short) = (Frames(131_072), Frames(4096));
+        let part = long.part_bytes_max();
+        let (body, next, payload) = packed(&mut pool, part + 1);
         let mut buffer = SendBuffer::default();
-        let (body, next, _) = packed(&mut pool, 1_000_000);
-        pool.retain(body);
-        buffer.bytes.extend_from_slice(b"head");
-        buffer.stream(body, next, 7, &pool);
         buffer.stream(body, next, 7, &pool);
         buffer.bytes.extend_from_slice(b"behind");
-        buffer.encode_next(&mut pool, &Frames(4096));
-        assert_eq!(buffer.unsent().len() - 4, PIECE_BYTES);
-        buffer.advance(4);
-        buffer.advance(100);
-        buffer.cut(&mut pool);
+        buffer.encode_next(&mut pool, &long);
+        let slices = buffer.unsent(&pool, &long);
+        assert_eq!(slices.map(<[u8]>::len), [frame::HEAD_BYTES, part, 1, 0]);
+        assert_eq!(slices[1].as_ptr(), pool.get(body)[next..].as_ptr());
+        // The head and some of the part, then its rest.
+        buffer.advance(frame::HEAD_BYTES + 10, &mut pool, &long);
+        let slices = buffer.unsent(&pool, &long);
+        assert_eq!(slices.map(<[u8]>::len), [0, part - 10, 1, 0]);
+        assert_eq!(slices[1], &payload[10..part]);
+        // The rest without its end, which goes before what is encoded next.
+        buffer.advance(part - 10, &mut pool, &long);
+        buffer.encode_next(&mut pool, &long);
+        let slices = buffer.unsent(&pool, &long);
+        assert_eq!(slices.map(<[u8]>::len), [1 + OVERHEAD_BYTES + 1, 6, 0, 0]);
+        assert_eq!(slices[1], b"behind");
+        buffer.advance(1 + OVERHEAD_BYTES + 1 + 2, &mut pool, &long);
+        assert_eq!(buffer.unsent(&pool, &long), [b"hind", &[][..], &[], &[]]);
         assert!(pool.is_empty());
-        buffer.bytes.extend_from_slice(&frame::HEARTBEAT);
-        let mut sent = vec![0; 100];
-        let payload: Vec<u8> =
-            (0..piece_bytes(4096 - OVERHEAD_BYTES)).map(|place| (place / 7) as u8).collect();
-        let mut whole = Vec::new();
-        encode_body_frames(&mut whole, 7, 4096, &payload);
-        sent.copy_from_slice(&whole[..100]);
-        sent.extend(drain(&mut buffer, &mut pool, &Frames(4096), usize::MAX));
-        let frames = sent.strip_suffix(&frame::HEARTBEAT).unwrap();
-        assert_eq!(payload_of(frames, 4096), payload);
-        buffer.bytes.extend_from_slice(b"x");
-        buffer.clear(&mut pool);
+
+        let (body, next, _) = packed(&mut pool, 1_000_000);
+        let mut buffer = SendBuffer::default();
+        buffer.stream(body, next, 7, &pool);
+        buffer.encode_next(&mut pool, &short);
+        let [encoded, direct, ..] = buffer.unsent(&pool, &short);
+        assert!(encoded.len() >= PIECE_BYTES && direct.is_empty());
+
+        // The last part goes with what comes behind.
+        let (body, next, _) = packed(&mut pool, part);
+        let mut buffer = SendBuffer::default();
+        buffer.stream(body, next, 7, &pool);
+        buffer.bytes.extend_from_slice(b"behind");
+        buffer.encode_next(&mut pool, &long);
+        let slices = buffer.unsent(&pool, &long);
+        assert_eq!(slices.map(<[u8]>::len), [frame::HEAD_BYTES, part, 1, 6]);
+        buffer.advance(frame::HEAD_BYTES + part + 1 + 6, &mut pool, &long);
         assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn a_cut_leaves_whole_frames_and_releases_the_bodies() {
+        for frame_max in [4096, 131_072] {
+            let mut pool = Pool::new();
+            let mut buffer = SendBuffer::default();
+            let (body, next, payload) = packed(&mut pool, 1_000_000);
+            let mut whole = Vec::new();
+            frame::write_head(&mut whole, FrameKind::Body, 7, frame_max as usize - OVERHEAD_BYTES);
+            whole.extend_from_slice(&payload[..1000]);
+            pool.retain(body);
+            buffer.bytes.extend_from_slice(b"head");
+            buffer.stream(body, next, 7, &pool);
+            buffer.stream(body, next, 7, &pool);
+            buffer.bytes.extend_from_slice(b"behind");
+            buffer.encode_next(&mut pool, &Frames(frame_max));
+            buffer.advance(4 + 100, &mut pool, &Frames(frame_max));
+            buffer.cut(&mut pool, &Frames(frame_max));
+            assert!(pool.is_empty());
+            buffer.bytes.extend_from_slice(&frame::HEARTBEAT);
+            let rest = drain(&mut buffer, &mut pool, &Frames(frame_max), usize::MAX);
+            let rest = rest.strip_suffix(&frame::HEARTBEAT).unwrap();
+            let frames = [&whole[..100], rest].concat();
+            let left = payload_of(&frames, frame_max);
+            assert!(
+                left.len() >= frame_max as usize - OVERHEAD_BYTES && left.len() < payload.len()
+            );
+            assert_eq!(left, payload[..left.len()]);
+            buffer.bytes.extend_from_slice(b"x");
+            buffer.clear(&mut pool);
+            assert!(buffer.is_empty());
+        }
     }
 }

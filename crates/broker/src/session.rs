@@ -214,14 +214,18 @@ pub trait Session: fmt::Debug + Send {
     /// Appends a message.
     fn deliver(&self, channel: u16, delivered: &Delivered<'_>, out: &mut Vec<u8>);
 
-    /// Appends a message but for its body, of which the parts follow by [`Session::append_part`].
+    /// Appends a message but for its body, of which the parts follow, each behind what
+    /// [`Session::begin_part`] appends and before [`Session::part_end`].
     fn deliver_head(&self, channel: u16, delivered: &Delivered<'_>, out: &mut Vec<u8>);
 
     /// Bytes of a body that fit a part that is not divided any further; the limit for large ones.
     fn part_bytes_max(&self) -> usize;
 
-    /// Appends a part of a body.
-    fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>);
+    /// Appends what goes before a part of a body, of so many bytes.
+    fn begin_part(&self, channel: u16, bytes: usize, out: &mut Vec<u8>);
+
+    /// What goes behind a part of a body.
+    fn part_end(&self) -> &'static [u8];
 
     /// Appends that publishes of a channel are taken (all up to this number that were not confirmed before, if there
     /// are `several`), or that one is not.

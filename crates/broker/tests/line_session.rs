@@ -215,8 +215,10 @@ impl Session for Lines {
         0
     }
 
-    fn append_part(&self, _channel: u16, part: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(part);
+    fn begin_part(&self, _channel: u16, _bytes: usize, _out: &mut Vec<u8>) {}
+
+    fn part_end(&self) -> &'static [u8] {
+        &[]
     }
 
     fn confirm(&self, _: u16, _: u64, _: bool, _: bool, _: &mut Vec<u8>) {
@@ -328,9 +330,11 @@ impl Bench {
             broker.flush(self.now, out);
             out.dirty.clear();
             loop {
-                let bytes = broker.connections.writable_bytes(&mut broker.shard, slot);
-                heard.extend_from_slice(bytes);
-                let count = bytes.len();
+                let before = heard.len();
+                for slice in broker.connections.writable_slices(&mut broker.shard, slot) {
+                    heard.extend_from_slice(slice);
+                }
+                let count = heard.len() - before;
                 if count == 0 {
                     break;
                 }

@@ -42,10 +42,16 @@ pub trait Socket: Send + 'static {
     /// # Errors
     /// As for [`Socket::write`].
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match slices.iter().find(|slice| !slice.is_empty()) {
-            Some(slice) => self.write(slice),
-            None => Ok(0),
+        let mut written = 0;
+        for slice in slices.iter().filter(|slice| !slice.is_empty()) {
+            match self.write(slice) {
+                Ok(count) if count == slice.len() => written += count,
+                Ok(count) => return Ok(written + count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && written > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(written)
     }
 
     /// Acknowledges at once what was read, where the system can: a peer that gathers small writes

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lepus_base::{ConnectionId, Instant, Now, ShardId};
+use lepus_base::{ConnectionId, Instant, Now, ShardId, Slices};
 use lepus_broker::mail::MailBatch;
 use lepus_broker::outbox::Event;
 use lepus_broker::{
@@ -124,8 +124,8 @@ impl Core for Broker {
         self.shard.has_taken_enough_mail()
     }
 
-    fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
-        self.connections.writable_bytes(&mut self.shard, slot)
+    fn writable_slices(&mut self, slot: ConnectionSlot) -> Slices<'_> {
+        self.connections.writable_slices(&mut self.shard, slot)
     }
 
     fn sent(&mut self, now: Now, slot: ConnectionSlot, bytes: usize, out: &mut Outbox) {

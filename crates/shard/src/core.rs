@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lepus_base::{ByShard, ConnectionId, Instant, Now, ShardId};
+use lepus_base::{ByShard, ConnectionId, Instant, Now, ShardId, Slices};
 use lepus_store::disk::{Completion, LogId, Operation};
 
 /// A connection's place in its core's table, a small number that is reused.
@@ -79,7 +79,7 @@ pub struct Effects<'a, C: Core> {
 
 /// The state and rules of one shard: a function of its inputs that never blocks.
 ///
-/// Calls for one connection are `accept` or `adopt`, then any of `received`, `writable_bytes` and
+/// Calls for one connection are `accept` or `adopt`, then any of `received`, `writable_slices` and
 /// `sent`, then exactly one of `closed` or `release`, after which its slot may be reused.
 pub trait Core: Sized + 'static {
     /// Names a connection.
@@ -143,8 +143,8 @@ pub trait Core: Sized + 'static {
     fn owes_end(&self, slot: Self::Slot) -> bool;
     /// Whether the core closes the connection because the peer did not answer.
     fn gave_up(&self, slot: Self::Slot) -> bool;
-    /// The bytes to send.
-    fn writable_bytes(&mut self, slot: Self::Slot) -> &[u8];
+    /// What is to be sent next, in this order; nothing of it only when nothing is left.
+    fn writable_slices(&mut self, slot: Self::Slot) -> Slices<'_>;
     /// So many bytes of mail from here are on their way to other shards, or as emptied batches back.
     fn note_mail_on_its_way(&mut self, bytes: usize);
     /// Whether the rest of the mail is to wait for the next turn: much was done for what came before it.

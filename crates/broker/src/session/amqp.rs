@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 
 use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::frame;
+use lepus_amqp::frame::{self, FrameKind};
 use lepus_amqp::method::{Method, channel};
 use lepus_amqp::sasl;
 use lepus_amqp::server::{
     self, AuthenticationFailure, ServerConnection, ServerOptions, TimeoutOutcome, encode_ack,
-    encode_body_frames, encode_deliveries_of, encode_delivery, encode_delivery_head,
-    encode_delivery_of, encode_get_ok, encode_get_ok_head, encode_nack, encode_return,
+    encode_deliveries_of, encode_delivery, encode_delivery_head, encode_delivery_of, encode_get_ok,
+    encode_get_ok_head, encode_nack, encode_return,
 };
 use lepus_base::Instant;
 
@@ -285,8 +285,12 @@ impl Session for Amqp {
         self.whole_body_bytes_max()
     }
 
-    fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>) {
-        encode_body_frames(out, channel, self.machine.frame_max(), part);
+    fn begin_part(&self, channel: u16, bytes: usize, out: &mut Vec<u8>) {
+        frame::write_head(out, FrameKind::Body, channel, bytes);
+    }
+
+    fn part_end(&self) -> &'static [u8] {
+        &[frame::END]
     }
 
     #[inline]

@@ -124,10 +124,17 @@ impl Parts for Speaker {
         }
     }
 
-    fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>) {
+    fn begin_part(&self, channel: u16, bytes: usize, out: &mut Vec<u8>) {
         match self {
-            Speaker::Amqp(session) => session.append_part(channel, part, out),
-            Speaker::Other(session) => session.append_part(channel, part, out),
+            Speaker::Amqp(session) => session.begin_part(channel, bytes, out),
+            Speaker::Other(session) => session.begin_part(channel, bytes, out),
+        }
+    }
+
+    fn part_end(&self) -> &'static [u8] {
+        match self {
+            Speaker::Amqp(session) => session.part_end(),
+            Speaker::Other(session) => session.part_end(),
         }
     }
 }

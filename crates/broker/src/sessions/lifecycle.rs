@@ -318,7 +318,7 @@ impl SessionSide<'_> {
         }
         let text = format!("{}: {}", connection_name(connection), connection.session.words(why));
         out.log(Severity::Warning, "connection-error", text);
-        connection.send.cut(&mut self.shard.pool);
+        connection.send.cut(&mut self.shard.pool, &connection.session);
         connection.session.close(now.instant, why, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
@@ -378,7 +378,7 @@ impl SessionSide<'_> {
         };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
-            connection.send.cut(&mut self.shard.pool);
+            connection.send.cut(&mut self.shard.pool, &connection.session);
             connection.session.close_ok(now.instant, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
             self.connections.arm(self.shard, slot);

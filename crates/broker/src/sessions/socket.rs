@@ -57,7 +57,7 @@ impl SessionSide<'_> {
             invariant!("the driver names connections that are there")
         };
         let was_streaming = connection.send.is_streaming();
-        connection.send.advance(bytes);
+        connection.send.advance(bytes, &mut self.shard.pool, &connection.session);
         connection.dirty = !connection.send.is_empty();
         if bytes > 0 {
             connection.octets.sent += bytes as u64;

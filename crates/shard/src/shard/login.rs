@@ -95,7 +95,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let Some(ticket) = connection.ticket else {
             return;
         };
-        if self.core.writable_bytes(connection.slot).is_empty() {
+        if self.core.bytes_to_send(connection.slot) == 0 {
             // No answer carries the acknowledgement, and the next step of the login may wait for it.
             connection.socket.acknowledge_at_once();
         }

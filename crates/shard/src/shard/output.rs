@@ -1,6 +1,6 @@
 //! From the core to sockets, and the ways in which connections end.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 
 use lepus_base::{Instant, Now};
 use lepus_reactor::{Reactor, Socket};
@@ -127,8 +127,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         match written {
             Written::All if is_draining => {
                 // Telling the core that bytes are sent may have brought new ones.
-                let slot = connection.slot;
-                if self.core.writable_bytes(slot).is_empty() {
+                if self.core.bytes_to_send(connection.slot) == 0 {
                     self.finish(now, token);
                 } else {
                     self.unblocked.push(token);
@@ -150,13 +149,16 @@ impl<C: Core, R: Reactor> Shard<C, R> {
 
     fn write_plain(&mut self, now: Now, token: u32) -> Written {
         let connection = &mut self.connections[token as usize];
-        let bytes = self.core.writable_bytes(connection.slot);
-        if bytes.is_empty() {
+        let slices = self.core.writable_slices(connection.slot);
+        let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        if length == 0 {
             return Written::All;
         }
         self.busy = true;
-        let length = bytes.len();
-        let result = connection.socket.write(bytes);
+        let result = match slices {
+            [only, [], [], []] => connection.socket.write(only),
+            slices => connection.socket.write_vectored(&slices.map(IoSlice::new)),
+        };
         self.links.metrics.writes.add(1);
         // What was made ready for a socket that takes nothing has cost something, too.
         let cost = length.clamp(WRITE_COST_BYTES, LITTLE_BYTES_MAX);
@@ -189,12 +191,19 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                     Err(_) => return Written::Lost,
                 }
             }
-            let bytes = self.core.writable_bytes(connection.slot);
-            if bytes.is_empty() {
+            let slices = self.core.writable_slices(connection.slot);
+            if slices.iter().all(|slice| slice.is_empty()) {
                 return Written::All;
             }
             self.busy = true;
-            let taken = tls.encrypt(bytes);
+            let mut taken = 0;
+            for slice in slices {
+                let count = tls.encrypt(slice);
+                taken += count;
+                if count < slice.len() {
+                    break;
+                }
+            }
             self.core.sent(now, connection.slot, taken, &mut self.out);
         }
         Written::Part

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lepus_base::{ByShard, ConnectionId, Instant, Now, ShardId, Slab};
+use lepus_base::{ByShard, ConnectionId, Instant, Now, ShardId, Slab, Slices};
 use lepus_shard::{Core, Effects, PeerInfo};
 use lepus_store::disk::{Completion, LogId, Operation};
 
@@ -318,10 +318,10 @@ impl Core for EchoCore {
         false
     }
 
-    fn writable_bytes(&mut self, slot: u32) -> &[u8] {
+    fn writable_slices(&mut self, slot: u32) -> Slices<'_> {
         let client = &mut self.clients[slot as usize];
         client.dirty = false;
-        &client.send[client.sent..]
+        [&client.send[client.sent..], &[], &[], &[]]
     }
 
     fn sent(&mut self, _: Now, slot: u32, bytes: usize, _: &mut Outbox) {

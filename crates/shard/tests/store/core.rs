@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lepus_base::{ByShard, ConnectionId, Instant, Now, Position, QueueId, ShardId, Slab};
+use lepus_base::{ByShard, ConnectionId, Instant, Now, Position, QueueId, ShardId, Slab, Slices};
 use lepus_reactor::files::Blocking;
 use lepus_shard::{Core, Effects, PeerInfo};
 use lepus_store::disk::{Completion, LogId, Operations};
@@ -311,9 +311,9 @@ impl Core for StoreCore {
         false
     }
 
-    fn writable_bytes(&mut self, slot: u32) -> &[u8] {
+    fn writable_slices(&mut self, slot: u32) -> Slices<'_> {
         let client = &self.clients[slot as usize];
-        &client.send[client.sent..]
+        [&client.send[client.sent..], &[], &[], &[]]
     }
 
     fn sent(&mut self, _: Now, slot: u32, bytes: usize, _: &mut Outbox) {
