@@ -63,6 +63,8 @@ struct Word {
     text: Key,
     /// Edges that carry the word.
     edges: u32,
+    /// The child behind the only edge that ever did; [`NONE`] where there were several.
+    only: u32,
 }
 
 /// The patterns of one topic exchange.
@@ -178,7 +180,7 @@ impl Trie {
             }
             return;
         }
-        walk.sort_words();
+        walk.sort_words(self.words.places());
         let before = walk.pending();
         let mut child = first;
         for _ in 0..walk.distinct() {
@@ -219,6 +221,20 @@ impl Trie {
         if word == NONE {
             return None;
         }
+        // Most words that make many patterns differ stand on one edge, and most nodes have one child: both are found
+        // beside what was read already, where the table would be two more places in a large memory.
+        let only = self.words[word as usize].only;
+        if only != NONE {
+            return (self.nodes[only as usize].parent == parent).then_some(only);
+        }
+        let first = self.nodes[parent as usize].first;
+        if first == NONE {
+            return None;
+        }
+        let found = &self.nodes[first as usize];
+        if found.word == word || found.next == NONE {
+            return (found.word == word).then_some(first);
+        }
         let is_same = |&child: &u32| {
             let node = &self.nodes[child as usize];
             node.parent == parent && node.word == word
@@ -240,7 +256,9 @@ impl Trie {
         if next != NONE {
             self.nodes[next as usize].previous = child;
         }
-        self.words[word as usize].edges += 1;
+        let entry = &mut self.words[word as usize];
+        entry.edges += 1;
+        entry.only = if entry.edges == 1 { child } else { NONE };
         let nodes = &self.nodes;
         self.edges.insert_unique(edge_hash(parent, word), child, |&child| {
             let node = &nodes[child as usize];
@@ -270,7 +288,7 @@ impl Trie {
         if let Some(word) = self.word(text) {
             return word;
         }
-        let word = self.words.insert(Word { text: text.into(), edges: 0 }) as u32;
+        let word = self.words.insert(Word { text: text.into(), edges: 0, only: NONE }) as u32;
         let (words, state) = (&self.words, self.state);
         self.by_text.insert_unique(text_hash(state, text.as_bytes()), word, |&word| {
             text_hash(state, words[word as usize].text.as_bytes())

@@ -74,6 +74,33 @@ fn random_key(rng: &mut Rng, alphabet: &[&str], words_max: u64) -> String {
     words.join(".")
 }
 
+/// Words count their edges, and know the only one of which they are sure.
+fn check_words(trie: &Trie) {
+    for (number, word) in trie.words.iter() {
+        let edges = trie.nodes.iter().filter(|(_, node)| node.word == number as u32);
+        let edges: Vec<usize> = edges.map(|(node, _)| node).collect();
+        assert_eq!(edges.len() as u32, word.edges);
+        assert!(word.only == NONE || edges == [word.only as usize]);
+    }
+}
+
+#[test]
+fn a_word_of_one_pattern_and_an_only_child_are_found_without_the_table() {
+    let mut fixture = Fixture::new();
+    let places: Vec<u32> = (0..1_000)
+        .map(|number| fixture.bind(number, &alloc::format!("a{number}.*.c.{}", number % 10)))
+        .collect();
+    check_words(&fixture.trie);
+    // All ways to them.
+    fixture.trie.edges = LinearTable::new();
+    for (number, place) in places.iter().enumerate() {
+        let (last, other) = (number % 10, number % 10 + 1);
+        assert_eq!(fixture.matches(&alloc::format!("a{number}.b.c.{last}")), [*place]);
+        assert_eq!(fixture.matches(&alloc::format!("a{number}.b.c.{other}")), [0u32; 0]);
+        assert_eq!(fixture.matches(&alloc::format!("a{number}.b.a{number}")), [0u32; 0]);
+    }
+}
+
 #[test]
 fn the_trie_agrees_with_the_definition_while_patterns_come_and_go() {
     let mut rng = Rng::new(11);
@@ -91,6 +118,7 @@ fn the_trie_agrees_with_the_definition_while_patterns_come_and_go() {
             if step % 10 != 0 {
                 continue;
             }
+            check_words(&fixture.trie);
             for _ in 0..20 {
                 let key = random_key(&mut rng, &["a", "b", "c", ""], 6);
                 let mut expected: Vec<u32> = bound

@@ -25,9 +25,11 @@ pub(crate) struct Walk {
     inner: Vec<u64>,
     /// Numbers that a set has.
     width: usize,
+    /// Whether what follows is known of these keys: one key that can go one way only does not need it.
+    is_sorted: bool,
     /// The interned words of the keys, each once.
     distinct: Vec<Seen>,
-    /// Before which places they stand, one word after the other; empty until it is asked for.
+    /// Before which places they stand, one word after the other.
     sorted: Vec<u32>,
     /// Sets of these places, for words that stand before more of them than a set has numbers.
     dense: Vec<u64>,
@@ -69,28 +71,16 @@ struct Found {
 impl Walk {
     /// Takes keys apart, and begins at the root, before the first word of each.
     pub(super) fn read<'k>(&mut self, trie: &Trie, keys: impl Iterator<Item = &'k str>) {
-        self.walk = self.walk.wrapping_add(1);
-        if self.walk == 0 {
-            self.known.fill((0, 0));
-            self.walk = 1;
-        }
-        if self.known.len() < trie.words.places() {
-            self.known.resize(trie.words.places(), (0, 0));
-        }
         self.words.clear();
         self.starts.clear();
         self.inner.clear();
-        self.distinct.clear();
-        self.sorted.clear();
+        self.is_sorted = false;
         for key in keys {
             set_bit(&mut self.starts, self.words.len());
             for word in split(key) {
                 let word = trie.word(word).unwrap_or(NONE);
                 set_bit(&mut self.inner, self.words.len());
                 self.words.push(word);
-                if word != NONE {
-                    self.see(word);
-                }
             }
             self.words.push(NONE);
         }
@@ -101,22 +91,37 @@ impl Walk {
         self.nodes.push((ROOT, 0));
     }
 
-    fn see(&mut self, word: u32) {
-        let (walk, known) = &mut self.known[word as usize];
-        if *walk == self.walk {
-            self.distinct[*known as usize].count += 1;
-        } else {
-            (*walk, *known) = (self.walk, self.distinct.len() as u32);
-            self.distinct.push(Seen { word, first: 0, count: 1, dense: NONE });
+    /// Finds out which words the keys have, each once.
+    fn see_words(&mut self, interned: usize) {
+        self.walk = self.walk.wrapping_add(1);
+        if self.walk == 0 {
+            self.known.fill((0, 0));
+            self.walk = 1;
+        }
+        if self.known.len() < interned {
+            self.known.resize(interned, (0, 0));
+        }
+        self.distinct.clear();
+        for &word in self.words.iter().filter(|word| **word != NONE) {
+            let (walk, known) = &mut self.known[word as usize];
+            if *walk == self.walk {
+                self.distinct[*known as usize].count += 1;
+            } else {
+                (*walk, *known) = (self.walk, self.distinct.len() as u32);
+                self.distinct.push(Seen { word, first: 0, count: 1, dense: NONE });
+            }
         }
     }
 
-    /// Finds out before which places each word stands.
-    pub(super) fn sort_words(&mut self) {
-        if !self.sorted.is_empty() {
+    /// Finds out before which places each word stands, once. All interned words are numbers below `interned`.
+    pub(super) fn sort_words(&mut self, interned: usize) {
+        if self.is_sorted {
             return;
         }
+        self.is_sorted = true;
+        self.see_words(interned);
         self.dense.clear();
+        self.sorted.clear();
         let mut first = 0;
         for seen in &mut self.distinct {
             seen.first = first;
@@ -218,11 +223,11 @@ impl Walk {
             }
             STAR => shift(from, to, (first, last), |part| inner[part]),
             _ => {
-                let seen = &self.distinct[self.known[word as usize].1 as usize];
-                if self.sorted.is_empty() {
+                if !self.is_sorted {
                     // There was one place only, and this word follows.
                     return shift(from, to, (first, last), |part| inner[part]);
                 }
+                let seen = &self.distinct[self.known[word as usize].1 as usize];
                 if seen.dense != NONE {
                     let places = &self.dense[seen.dense as usize..][..self.width];
                     return shift(from, to, (first, last), |part| places[part]);
