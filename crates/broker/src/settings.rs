@@ -138,7 +138,7 @@ impl Default for Limits {
             memory_floor_bytes: 1 << 20,
             spill_bytes: usize::MAX,
             capacity: Capacity::default(),
-            bindings_at_once: 512,
+            bindings_at_once: 64,
             consumer_timeout: Duration::from_secs(30 * 60),
             close_timeout: Duration::from_secs(10),
         }

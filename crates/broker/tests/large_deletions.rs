@@ -98,6 +98,38 @@ fn a_queue_with_many_bindings_goes_in_slices_and_others_are_served_between_them(
     }
 }
 
+/// Each binding that goes is some microseconds, which everybody else waits.
+#[test]
+fn few_bindings_go_in_a_turn_unless_somebody_wants_more() {
+    const FEW: usize = 64;
+    const ALL: usize = 3_000;
+    let world = World::new(1);
+    let (one, other) = (world.channel(0), world.channel(0));
+    one.exchange("x", "topic");
+    let bind = || {
+        one.declare("q");
+        (0..ALL).for_each(|number| one.bind("q", "x", &format!("key.{number}.*")));
+    };
+    let goes = |answer: &str| {
+        let (mut turns, mut before) = (0, bindings(&world, 0));
+        while bindings(&world, 0) > 0 {
+            world.quietly(|| other.publish("", "nobody", "nobody's"));
+            world.round();
+            let now = bindings(&world, 0);
+            assert!(before <= now + FEW, "{before} bindings, then {now}");
+            (turns, before) = (turns + 1, now);
+        }
+        assert!(turns >= ALL / FEW, "{turns} turns");
+        one.expect(answer);
+    };
+    bind();
+    world.quietly(|| one.send(queue::Delete { queue: "q", ..Default::default() }));
+    goes("queue.delete-ok");
+    bind();
+    world.quietly(|| one.send(exchange::Delete { exchange: "x", ..Default::default() }));
+    goes("exchange.delete-ok");
+}
+
 #[test]
 fn a_queue_is_gone_for_everybody_before_its_bindings_are() {
     for shards in 1..=2 {

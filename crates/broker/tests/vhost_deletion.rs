@@ -12,7 +12,7 @@ use crate::restart::persistent;
 
 const QUEUES: u32 = 1_500;
 /// Queues, exchanges and bindings that go in one turn at most.
-const SLICE: usize = 512;
+const SLICE: usize = 64;
 
 /// A virtual host with durable queues on all shards, each bound twice, with messages in some.
 fn furnish(world: &World) {

@@ -12,8 +12,8 @@ use crate::change::Applied;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
 
-/// Bindings that go in one step at most.
-pub(super) const SLICE: usize = 512;
+/// Bindings that go in one step at most, where nobody says how many.
+pub(super) const SLICE: usize = 64;
 /// A binding, queue or exchange that goes costs as much as so many looks at places.
 const REMOVAL_LOOKS: usize = 8;
 

@@ -6,7 +6,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 
 /// Bindings that go in one step at most.
-const SLICE: usize = 512;
+const SLICE: usize = 64;
 const MANY: usize = 3_000;
 
 /// A queue `q` that an exchange of each type leads to by many bindings, and a queue `other` by one
@@ -202,14 +202,14 @@ fn exchanges_that_lose_their_last_binding_by_slices_are_named() {
 fn few_exchanges_that_delete_themselves_still_go_at_once() {
     let mut fixture = Fixture::new();
     fixture.queue("q");
-    for number in 0..100 {
+    for number in 0..50 {
         let name = &format!("x {number}");
         fixture.does(&auto_delete(name, "fanout", false));
         fixture.bind(name, if number == 0 { "q" } else { "x 0" }, "");
     }
     let applied = delete_queue(&mut fixture, "q");
     assert!(!applied.goes_in_slices && applied.exchanges_left.is_empty());
-    assert_eq!(applied.exchanges_deleted.len(), 100);
+    assert_eq!(applied.exchanges_deleted.len(), 50);
     assert_eq!(fixture.directory.binding_count(), 0);
 }
 
