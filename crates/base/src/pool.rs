@@ -118,6 +118,8 @@ pub struct Pool {
     /// Shared chunks that are full of dead bodies for the most part, in no order.
     sparse: Vec<u32>,
     spare: Vec<Box<[u8]>>,
+    /// The fewest of these that there were since [`Pool::give_unused`] was called last.
+    unused: usize,
     /// Sum of the capacities of all chunks with bodies.
     chunk_bytes: usize,
     live: usize,
@@ -246,11 +248,17 @@ impl Pool {
         self.spare.len() * CHUNK_BYTES
     }
 
+    /// Gives back the empty chunks that were kept and not used since this was called last.
+    pub fn give_unused(&mut self) {
+        self.spare.truncate(self.spare.len() - self.unused);
+        self.unused = self.spare.len();
+    }
+
     /// Gives back what is kept for bodies to come: empty chunks, also those that bodies would be
     /// appended to, and unused places at the end of the table of handles. A pool without bodies uses
     /// nothing afterwards.
     pub fn give_back(&mut self) {
-        self.spare = Vec::new();
+        (self.spare, self.unused) = (Vec::new(), 0);
         let chunks = &self.chunks;
         let is_empty = |chunk: &mut u32| chunks[*chunk as usize].live == 0;
         let empty = [self.open.take_if(is_empty), self.shelter.take_if(is_empty)];
@@ -336,6 +344,7 @@ impl Pool {
     fn shared_chunk(&mut self) -> u32 {
         let new = || vec![0; CHUNK_BYTES].into_boxed_slice();
         let bytes = self.spare.pop().unwrap_or_else(new);
+        self.unused = self.unused.min(self.spare.len());
         self.add_chunk(Memory::Own(bytes))
     }
 

@@ -8,7 +8,7 @@ use lepus_base::QueueId;
 /// A queue that is not used for so long gives spare room back, after twice as long at the latest.
 pub(crate) const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// How soon the next ones are looked at, while some are left.
-const SLICE_INTERVAL: Duration = Duration::from_millis(1);
+pub(crate) const SLICE_INTERVAL: Duration = Duration::from_millis(1);
 /// Queues looked at in one go.
 const LOOKED_AT_ONCE: usize = 256;
 /// Bytes of tables that are gone through in one go, about: one queue may have many, of all its priorities.

@@ -144,6 +144,32 @@ fn spare_chunks_are_not_used_memory_and_go_when_asked() {
 }
 
 #[test]
+fn spare_chunks_that_were_not_used_for_long_are_given_back() {
+    const LARGE: usize = SHARED_BODY_BYTES_MAX;
+    let mut pool = Pool::new();
+    let come_and_go = |pool: &mut Pool, chunks: usize| {
+        let bodies: Vec<_> = (0..4 * chunks).map(|_| pool.insert(&[&[0; LARGE]])).collect();
+        bodies.into_iter().for_each(|body| pool.release(body));
+    };
+    come_and_go(&mut pool, 10);
+    let all = pool.spare();
+    assert!(all >= 8 * CHUNK_BYTES, "{all}");
+    // They have just come.
+    pool.give_unused();
+    assert_eq!(pool.spare(), all);
+    // Some of them are used, and come back.
+    come_and_go(&mut pool, 4);
+    pool.give_unused();
+    let some = pool.spare();
+    assert!((CHUNK_BYTES..=4 * CHUNK_BYTES).contains(&some), "{some}");
+    pool.give_unused();
+    assert_eq!(pool.spare(), 0);
+    // And whoever needs one gets it.
+    come_and_go(&mut pool, 2);
+    assert!(pool.spare() > 0);
+}
+
+#[test]
 fn a_pool_that_gives_back_keeps_what_lives_and_nothing_else() {
     let mut pool = Pool::new();
     let bodies: Vec<_> = (0..100_000).map(|_| pool.insert(&[b"body"])).collect();

@@ -2,7 +2,7 @@
 
 use lepus_base::Now;
 
-use crate::idle_tables::IDLE_INTERVAL;
+use crate::idle_tables::{IDLE_INTERVAL, SLICE_INTERVAL};
 use crate::mail::MailBatch;
 use crate::outbox::Outbox;
 
@@ -16,13 +16,16 @@ pub(crate) const SPARE_BYTES: usize = 512;
 pub(crate) const IDLE_TIMERS_MAX: usize = 4096;
 
 impl HomeSide<'_> {
-    /// Queues that were not used since the last look give spare room in their tables back.
+    /// Queues that were not used since the last look give spare room in their tables back; so does the pool.
     pub(crate) fn look_at_tables(&mut self, now: Now) {
         let (homes, shard) = (&mut self.homes.queues, &mut self.shard);
         let next = self.homes.idle_tables.look(|slot, id| {
             let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
             home.map_or(Some(0), |home| home.give_spare(now, shard))
         });
+        if next != Some(SLICE_INTERVAL) {
+            self.shard.pool.give_unused();
+        }
         if let Some(pause) = next {
             self.shard.timers.arm(now.instant + pause, Timer::Tables);
         }
