@@ -411,7 +411,9 @@ impl Cache {
     /// Makes room: the oldest first, but each block that is still to be looked up only the second
     /// time around, and one not at all of which somebody was told.
     fn evict(&mut self, budget: usize) {
-        while self.bytes > budget && self.blocks.len() >= BLOCKS_MIN {
+        while self.bytes > budget
+            && self.blocks.len() >= BLOCKS_MIN + usize::from(self.kept.is_some())
+        {
             let Some(start) = self.order.pop_front() else { break };
             let Some(&slot) = self.blocks.get(&start) else { continue };
             let block = &mut self.slots[slot];

@@ -525,7 +525,12 @@ impl Store {
         self.unreadable.extend(finished.failed);
         for (asked, record) in finished.asked {
             if !self.take_names(asked, record, out) {
-                self.cache.keep(self.state.tables.place(asked));
+                let at = self.state.tables.place(asked);
+                // The first part of a long message is kept apart from what was read.
+                let is_begun = self.cache.large(at).is_some();
+                if !is_begun || generation(record) != generation(at) {
+                    self.cache.keep(if is_begun { record } else { at });
+                }
                 self.events.push(Event::MessageReady(asked));
             }
         }
