@@ -261,16 +261,21 @@ impl Connections {
         shard: &'a mut Shard,
         slot: ConnectionSlot,
     ) -> Slices<'a> {
-        if let Some(connection) = self.get_mut(slot.0)
-            && connection.send.is_streaming()
-        {
-            connection.send.encode_next(&mut shard.pool, &connection.session);
-            self.recount(shard, slot.0);
+        if self.get(slot.0).is_some_and(|connection| connection.send.is_streaming()) {
+            return self.streamed(shard, slot);
         }
-        match self.get(slot.0) {
-            Some(connection) => connection.send.unsent(&shard.pool, &connection.session),
-            None => Slices::default(),
-        }
+        let unsent = |connection: &'a Connection| Slices::of(connection.send.unstreamed());
+        self.get(slot.0).map_or(Slices::default(), unsent)
+    }
+
+    /// The same while large bodies are on their way.
+    #[inline(never)]
+    fn streamed<'a>(&'a mut self, shard: &'a mut Shard, slot: ConnectionSlot) -> Slices<'a> {
+        let connection = &mut self[slot.0];
+        connection.send.encode_next(&mut shard.pool, &connection.session);
+        self.recount(shard, slot.0);
+        let connection = &self[slot.0];
+        connection.send.unsent(&shard.pool, &connection.session)
     }
 
     /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of

@@ -173,27 +173,36 @@ impl SendBuffer {
     #[must_use]
     pub fn unsent<'a>(&'a self, pool: &'a Pool, parts: &impl Parts) -> Slices<'a> {
         match &self.streams {
-            None => [&self.bytes[self.start..], &[], &[], &[]],
-            Some(streams) => self.unsent_of(streams, pool, parts),
+            None => Slices::of(self.unstreamed()),
+            Some(streams) => {
+                let first = &streams.encoded[streams.start..];
+                Slices { first, more: Some(self.behind_encoded(streams, pool, parts)) }
+            }
         }
     }
 
-    fn unsent_of<'a>(
+    /// The same while no large body is on its way.
+    #[inline]
+    #[must_use]
+    pub fn unstreamed(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    fn behind_encoded<'a>(
         &'a self,
         streams: &'a Streams,
         pool: &'a Pool,
         parts: &impl Parts,
-    ) -> Slices<'a> {
-        let encoded = &streams.encoded[streams.start..];
+    ) -> [&'a [u8]; 3] {
         match streams.queue.front() {
             Some(stream) if streams.direct > 0 => {
                 let rest = &pool.get(stream.body)[stream.next..stream.next + streams.direct];
                 let is_last = stream.waiting == streams.direct && streams.queue.len() == 1;
                 let behind = if is_last { &*self.bytes } else { &[] };
-                [encoded, rest, parts.part_end(), behind]
+                [rest, parts.part_end(), behind]
             }
-            Some(_) => [encoded, &[], &[], &[]],
-            None => [encoded, &self.bytes, &[], &[]],
+            Some(_) => [&[]; 3],
+            None => [&self.bytes, &[], &[]],
         }
     }
 
@@ -395,7 +404,7 @@ mod tests {
         let mut sent = Vec::new();
         while !buffer.is_empty() {
             buffer.encode_next(pool, parts);
-            let mut next = buffer.unsent(pool, parts).concat();
+            let mut next = buffer.unsent(pool, parts).all().concat();
             next.truncate(step);
             assert!(!next.is_empty());
             assert!(buffer.len() + parts.part_end().len() >= next.len());
@@ -470,7 +479,10 @@ mod tests {
                 buffer.bytes.extend_from_slice(b"head");
                 buffer.stream(body, next, 7, &pool);
                 buffer.encode_next(&mut pool, &parts);
-                assert_eq!(buffer.unsent(&pool, &parts).map(<[u8]>::len), [4, PIECE_BYTES, 0, 0]);
+                assert_eq!(
+                    buffer.unsent(&pool, &parts).all().map(<[u8]>::len),
+                    [4, PIECE_BYTES, 0, 0]
+                );
                 let sent = drain(&mut buffer, &mut pool, &parts, step);
                 assert_eq!(sent.strip_prefix(b"head").unwrap(), payload);
                 assert!(pool.is_empty());
@@ -503,29 +515,29 @@ mod tests {
         buffer.stream(body, next, 7, &pool);
         buffer.bytes.extend_from_slice(b"behind");
         buffer.encode_next(&mut pool, &long);
-        let slices = buffer.unsent(&pool, &long);
+        let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [frame::HEAD_BYTES, part, 1, 0]);
         assert_eq!(slices[1].as_ptr(), pool.get(body)[next..].as_ptr());
         // The head and some of the part, then its rest.
         buffer.advance(frame::HEAD_BYTES + 10, &mut pool, &long);
-        let slices = buffer.unsent(&pool, &long);
+        let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [0, part - 10, 1, 0]);
         assert_eq!(slices[1], &payload[10..part]);
         // The rest without its end, which goes before what is encoded next.
         buffer.advance(part - 10, &mut pool, &long);
         buffer.encode_next(&mut pool, &long);
-        let slices = buffer.unsent(&pool, &long);
+        let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [1 + OVERHEAD_BYTES + 1, 6, 0, 0]);
         assert_eq!(slices[1], b"behind");
         buffer.advance(1 + OVERHEAD_BYTES + 1 + 2, &mut pool, &long);
-        assert_eq!(buffer.unsent(&pool, &long), [b"hind", &[][..], &[], &[]]);
+        assert_eq!(buffer.unsent(&pool, &long).all(), [b"hind", &[][..], &[], &[]]);
         assert!(pool.is_empty());
 
         let (body, next, _) = packed(&mut pool, 1_000_000);
         let mut buffer = SendBuffer::default();
         buffer.stream(body, next, 7, &pool);
         buffer.encode_next(&mut pool, &short);
-        let [encoded, direct, ..] = buffer.unsent(&pool, &short);
+        let [encoded, direct, ..] = buffer.unsent(&pool, &short).all();
         assert!(encoded.len() >= PIECE_BYTES && direct.is_empty());
 
         // The last part goes with what comes behind.
@@ -534,7 +546,7 @@ mod tests {
         buffer.stream(body, next, 7, &pool);
         buffer.bytes.extend_from_slice(b"behind");
         buffer.encode_next(&mut pool, &long);
-        let slices = buffer.unsent(&pool, &long);
+        let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [frame::HEAD_BYTES, part, 1, 6]);
         buffer.advance(frame::HEAD_BYTES + part + 1 + 6, &mut pool, &long);
         assert!(buffer.is_empty());

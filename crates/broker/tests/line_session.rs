@@ -330,11 +330,9 @@ impl Bench {
             broker.flush(self.now, out);
             out.dirty.clear();
             loop {
-                let before = heard.len();
-                for slice in broker.connections.writable_slices(&mut broker.shard, slot) {
-                    heard.extend_from_slice(slice);
-                }
-                let count = heard.len() - before;
+                let slices = broker.connections.writable_slices(&mut broker.shard, slot);
+                let count = slices.len();
+                heard.extend_from_slice(&slices.all().concat());
                 if count == 0 {
                     break;
                 }

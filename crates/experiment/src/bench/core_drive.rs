@@ -194,8 +194,7 @@ fn receive(broker: &mut Broker, out: &mut Outbox, now: Now, slot: ConnectionSlot
 /// The sockets take everything.
 fn write(broker: &mut Broker, out: &mut Outbox, now: Now) {
     while let Some(slot) = out.dirty.pop() {
-        let slices = broker.connections.writable_slices(&mut broker.shard, slot);
-        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        let bytes = broker.connections.writable_slices(&mut broker.shard, slot).len();
         broker.sent(now, slot, bytes, out);
     }
 }

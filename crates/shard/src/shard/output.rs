@@ -150,14 +150,14 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     fn write_plain(&mut self, now: Now, token: u32) -> Written {
         let connection = &mut self.connections[token as usize];
         let slices = self.core.writable_slices(connection.slot);
-        let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        let length = slices.len();
         if length == 0 {
             return Written::All;
         }
         self.busy = true;
-        let result = match slices {
-            [only, [], [], []] => connection.socket.write(only),
-            slices => connection.socket.write_vectored(&slices.map(IoSlice::new)),
+        let result = match slices.more {
+            None => connection.socket.write(slices.first),
+            Some(_) => connection.socket.write_vectored(&slices.all().map(IoSlice::new)),
         };
         self.links.metrics.writes.add(1);
         // What was made ready for a socket that takes nothing has cost something, too.
@@ -192,12 +192,12 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 }
             }
             let slices = self.core.writable_slices(connection.slot);
-            if slices.iter().all(|slice| slice.is_empty()) {
+            if slices.is_empty() {
                 return Written::All;
             }
             self.busy = true;
             let mut taken = 0;
-            for slice in slices {
+            for slice in slices.all() {
                 let count = tls.encrypt(slice);
                 taken += count;
                 if count < slice.len() {

@@ -321,7 +321,7 @@ impl Core for EchoCore {
     fn writable_slices(&mut self, slot: u32) -> Slices<'_> {
         let client = &mut self.clients[slot as usize];
         client.dirty = false;
-        [&client.send[client.sent..], &[], &[], &[]]
+        Slices::of(&client.send[client.sent..])
     }
 
     fn sent(&mut self, _: Now, slot: u32, bytes: usize, _: &mut Outbox) {

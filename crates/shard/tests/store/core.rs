@@ -313,7 +313,7 @@ impl Core for StoreCore {
 
     fn writable_slices(&mut self, slot: u32) -> Slices<'_> {
         let client = &self.clients[slot as usize];
-        [&client.send[client.sent..], &[], &[], &[]]
+        Slices::of(&client.send[client.sent..])
     }
 
     fn sent(&mut self, _: Now, slot: u32, bytes: usize, _: &mut Outbox) {
