@@ -495,3 +495,17 @@ fn a_purge_of_few_messages_leaves_those_that_are_not_acknowledged_yet() {
         crate::restart::drain(&world, "q").iter().map(|message| message.0).collect();
     assert_eq!(found, (0..50).collect::<Vec<_>>());
 }
+
+#[test]
+fn spare_memory_of_a_queue_that_was_deleted_is_given_back() {
+    let world = World::with(Options { shards: 1, ..Options::default() });
+    let channel = world.channel(0);
+    channel.declare("q");
+    for _ in 0..100 {
+        channel.publish("", "q", vec![b'x'; 60_000]);
+    }
+    let spare = || world.broker(0, |broker| broker.shard.pool.spare());
+    assert!(channel.delete("q") == 100 && spare() > 1_000_000, "{}", spare());
+    world.advance(30_000);
+    assert_eq!(spare(), 0);
+}

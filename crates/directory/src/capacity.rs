@@ -313,9 +313,9 @@ impl Budget {
     }
 }
 
-/// Steps of filters in microseconds.
+/// Steps of filters in microseconds, rounded up.
 fn micros(steps: u32) -> u32 {
-    steps / Capacity::FILTER_STEPS_PER_MICRO
+    steps.div_ceil(Capacity::FILTER_STEPS_PER_MICRO)
 }
 
 /// Whether, with one more of what `change` adds beside those that are there, every other virtual

@@ -114,7 +114,7 @@ impl Extraction {
         {
             steps.allow(steps::of_headers(table.bytes().len()));
             let Extracted { slots, met, .. } = into;
-            headers::scan(message.properties.0, table, &self.headers, slots, met);
+            headers::scan(message.properties.0, table, &self.headers, slots, met, steps);
         }
         if self.body.is_empty() {
             return false;

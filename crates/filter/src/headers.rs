@@ -10,6 +10,9 @@ use alloc::vec::Vec;
 use lepus_amqp::table::ArrayRef;
 use lepus_amqp::{TableRef, ValueRef};
 
+/// Wanted names of a table up to which looking for one of them takes little.
+const FEW_NAMES: usize = 8;
+
 /// Writes the wanted fields of a table, which lies in `properties`, into their slots. Of equal names the first counts.
 pub(crate) fn scan(
     properties: &[u8],
@@ -17,6 +20,7 @@ pub(crate) fn scan(
     trie: &Trie,
     slots: &mut [Value],
     met: &mut Met,
+    steps: &mut Steps,
 ) {
     // There may be very many that are not met.
     if !met.nodes.is_empty() {
@@ -24,7 +28,7 @@ pub(crate) fn scan(
             met.flags[node as usize] = false;
         }
     }
-    Headers { properties, trie, slots, met }.table(table, 0);
+    Headers { properties, trie, slots, met, steps }.table(table, 0);
 }
 
 /// Which tables and arrays were there, in memory that is used again for the next message.
@@ -40,6 +44,8 @@ struct Headers<'h> {
     trie: &'h Trie,
     slots: &'h mut [Value],
     met: &'h mut Met,
+    /// What is read is counted, and read in any case: it is in proportion to the message.
+    steps: &'h mut Steps,
 }
 
 impl Headers<'_> {
@@ -47,11 +53,13 @@ impl Headers<'_> {
     fn table(&mut self, table: TableRef<'_>, node: NodeId) {
         let names = self.trie.names(node);
         let mut left = names.len();
+        let of_field = if left > FEW_NAMES { steps::NAME_AMONG_MANY } else { steps::NAME };
         let bytes = table.bytes();
         for field in table.fields() {
             if left == 0 {
                 break;
             }
+            self.steps.allow(of_field);
             let (start, end) = field.name;
             let found = names.find(print(bytes, start, end), bytes, start, end);
             let Some(found) = found else { continue };
@@ -62,6 +70,7 @@ impl Headers<'_> {
                         continue;
                     }
                     let Some(value) = field.value() else { break };
+                    self.steps.allow(steps::MET_WITH_OTHERS + of_decimal(value));
                     self.slots[slot] = of(value, self.properties);
                     left -= 1;
                 }
@@ -98,6 +107,7 @@ impl Headers<'_> {
     }
 
     fn value(&mut self, value: ValueRef<'_>, node: NodeId) {
+        self.steps.allow(steps::MET_WITH_OTHERS + of_decimal(value));
         if let Some(slot) = self.trie.slot(node) {
             self.slots[slot] = of(value, self.properties);
         }
@@ -185,7 +195,8 @@ pub(crate) fn elements(
 }
 
 /// What a value takes beside others, in steps.
-fn of_decimal(value: ValueRef<'_>) -> u64 {
+#[inline]
+pub(crate) fn of_decimal(value: ValueRef<'_>) -> u64 {
     match value {
         ValueRef::Decimal { scale, .. } if usize::from(scale) >= POWERS.len() => {
             steps::DECIMAL_LONG

@@ -125,6 +125,9 @@ pub(crate) const ELEMENT: u64 = 4;
 pub(crate) const MET: u64 = 1;
 /// Meeting one below which, or beside which, others are wanted.
 pub(crate) const MET_WITH_OTHERS: u64 = 3;
+/// Looking for a header among few names that are wanted, beside its bytes, and among many.
+pub(crate) const NAME: u64 = 1;
+pub(crate) const NAME_AMONG_MANY: u64 = 5;
 /// A field of `tag=value`, beside its bytes.
 pub(crate) const FIELD: u64 = 4;
 /// A decimal whose scale is above what divides exactly.

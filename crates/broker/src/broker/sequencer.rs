@@ -68,7 +68,7 @@ impl Broker {
                 "the filters of bindings of exchange '{exchange}' in vhost '{}' take some {} µs of a message: further ones \
                  that cannot be looked up are refused; 'lepus list filters' shows the dearest",
                 self.directory.vhost_name(vhost),
-                steps / Capacity::FILTER_STEPS_PER_MICRO
+                steps.div_ceil(Capacity::FILTER_STEPS_PER_MICRO)
             );
             out.log(Severity::Warning, "filters-cost-much", text);
         }

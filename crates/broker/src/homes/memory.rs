@@ -26,6 +26,10 @@ impl HomeSide<'_> {
         if next != Some(SLICE_INTERVAL) {
             self.shard.pool.give_unused();
         }
+        if next.is_none() {
+            // No look follows: what was used meanwhile was used by queues that are idle or gone.
+            self.shard.pool.give_unused();
+        }
         if let Some(pause) = next {
             self.shard.timers.arm(now.instant + pause, Timer::Tables);
         }

@@ -4,7 +4,7 @@ use super::{Node, Parser};
 use crate::error::{FilterError, Reason};
 use crate::lexer::{self, Named, Sign, Token, Written, WrittenStep};
 use crate::like::LikePattern;
-use crate::path::{ListPath, Step};
+use crate::path::{ListPath, Section, Step};
 use crate::regexp;
 use crate::tree::{Comparison, Expr, IsKind, Quantifier, Test};
 use crate::word::Keyword;
@@ -88,10 +88,17 @@ impl<'t> Parser<'t, '_> {
         match self.advance()? {
             Token::Path(section, written) => {
                 let (list, element) = before_every(written);
-                let list = match list {
+                let list = match (list, section) {
                     // The body itself may be an array.
-                    None => Named::Body(None),
-                    Some(list) => self.named(section, list, at)?,
+                    (None, Section::Body) => Named::Body(None),
+                    (None, Section::Headers) => {
+                        let reason = Reason::Literal(
+                            "the headers table has no elements: a name comes first",
+                        );
+                        return Err(self.lexer.error(at, reason));
+                    }
+                    (None, _) => return Err(self.lexer.error(at, Reason::Every)),
+                    (Some(list), _) => self.named(section, list, at)?,
                 };
                 self.bound(
                     element.len() <= self.limits.depth_max,

@@ -64,9 +64,9 @@ struct Condition {
 }
 
 impl Condition {
-    /// Whether it is TRUE, unless `steps` runs out. Of values of unlike types and of null it is not.
+    /// Whether it is TRUE of a value, which may be a `number`, unless `steps` runs out. Of values of unlike types and of null it is not.
     #[inline]
-    fn is_true(&self, value: ValueRef<'_>, steps: &mut Steps) -> bool {
+    fn is_true(&self, value: ValueRef<'_>, number: Option<Number>, steps: &mut Steps) -> bool {
         match (&self.constant, value) {
             (Literal::Text(constant), ValueRef::LongString(text)) => {
                 let more = steps::of_bytes(constant.len().min(text.len()));
@@ -76,10 +76,9 @@ impl Condition {
                         comparison => holds(comparison, Some(text.cmp(constant.as_bytes()))),
                     }
             }
-            (Literal::Number(constant), value) => match headers::of(value, &[]) {
-                Value::Number(number) => holds(self.comparison, number.compare(*constant)),
-                _ => false,
-            },
+            (Literal::Number(constant), _) => {
+                number.is_some_and(|number| holds(self.comparison, number.compare(*constant)))
+            }
             (Literal::Bool(constant), ValueRef::Bool(value)) => match self.comparison {
                 Comparison::Equal => *constant == value,
                 Comparison::NotEqual => *constant != value,
@@ -130,6 +129,18 @@ fn comparisons<'e>(
     match filter {
         Expr::And(list) => list.iter().all(each),
         one => each(one),
+    }
+}
+
+/// What number a value is, if it is one.
+#[inline]
+fn number(value: ValueRef<'_>) -> Option<Number> {
+    match value {
+        ValueRef::LongString(_) | ValueRef::Bool(_) => None,
+        other => match headers::of(other, &[]) {
+            Value::Number(number) => Some(number),
+            _ => None,
+        },
     }
 }
 
@@ -217,8 +228,13 @@ impl Direct {
             }
             let Some(value) = field.value() else { break };
             met |= 1 << at;
+            let more = headers::of_decimal(value);
+            if more > 0 && !steps.spend(more) {
+                return 0;
+            }
+            let number = number(value);
             for condition in &self.names[at].conditions {
-                if !condition.is_true(value, steps) {
+                if !condition.is_true(value, number, steps) {
                     alive &= !condition.filter;
                 }
             }
@@ -239,8 +255,15 @@ impl Direct {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
+        let of_constant = |condition: &Condition| match &condition.constant {
+            Literal::Text(text) => text.len(),
+            _ => 0,
+        };
         let of_name = |name: &Name| {
-            name.name.len() + name.conditions.capacity() * size_of::<Condition>() + NORMAL_MAX / 8
+            name.name.len()
+                + name.conditions.capacity() * size_of::<Condition>()
+                + name.conditions.iter().map(of_constant).sum::<usize>()
+                + NORMAL_MAX / 8
         };
         size_of::<Direct>()
             + self.names.capacity() * size_of::<Name>()

@@ -776,3 +776,30 @@ fn elements_of_an_array_in_the_headers_are_asked_for_one_by_one() {
     let report = set.matches(&short.message(), 100_000, &mut scratch, &mut out);
     assert!(!report.has_run_out && out.len() == 1, "{report:?}");
 }
+
+/// A decimal of a long scale takes long: it is read once for all conditions, and counted whichever way it is read.
+#[test]
+fn headers_that_are_wanted_count_by_what_it_takes_to_read_them() {
+    let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+    let decimal = |scale| Value::Decimal { scale, value: u32::MAX };
+    let mut steps = |filter: &str, more: &str, headers: &Table| {
+        let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+        for (number, text) in [filter, more].iter().filter(|text| !text.is_empty()).enumerate() {
+            set.add(&Filter::parse(text, &Limits::default()).unwrap(), number as u64).unwrap();
+        }
+        let message = Sample::headers(headers.clone());
+        set.matches(&message.message(), 1_000_000, &mut scratch, &mut out).steps
+    };
+    let many = vec!["a.d >= 0"; 30].join(" AND ");
+    let (long, short) = (Table::new().with("d", decimal(255)), Table::new().with("d", decimal(2)));
+    // Alone they are asked directly, beside a filter of bodies with all others.
+    for more in ["", "b.x = 1"] {
+        let (of_long, of_short) = (steps(&many, more, &long), steps(&many, more, &short));
+        assert_eq!(of_long - of_short, 40, "{more}");
+    }
+    let names: Vec<String> = (0..900).map(|number| format!("n{number}")).collect();
+    let table = names.iter().fold(Table::new(), |table, name| table.with(name, 1));
+    let each: Vec<String> = names[..60].iter().map(|name| format!("a.{name} + a.x > 2")).collect();
+    let of_60 = steps(&each.join(" OR "), "", &table);
+    assert!(of_60 > 900 * 5, "{of_60} steps for 900 headers among 61 names");
+}

@@ -134,6 +134,11 @@ fn what_is_no_filter_is_refused_at_its_place() {
         ("b.x[1", "at character 4: the bracket has no end"),
         ("b.x[*] = 1", "at character 1: [*] stands only in ANY(…) and ALL(…)"),
         ("a[0] = 1", "at character 1: the headers table has no indexes: a name comes first"),
+        ("ANY(a[*]) = 1", "at character 5: the headers table has no elements: a name comes first"),
+        (
+            "ANY(headers[*].x) = 1",
+            "at character 5: the headers table has no elements: a name comes first",
+        ),
         ("ANY(5) = 1", "at character 5: expected a path after '('"),
         ("ANY(b.x)", "at character 9: expected a comparison after ')'"),
         ("ANY(b.x) IS NULL", "at character 10: expected a comparison after ')'"),
