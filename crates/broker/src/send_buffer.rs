@@ -288,13 +288,9 @@ impl SendBuffer {
         streams.queue.push_back(Stream { head, body, next, waiting, channel });
     }
 
-    /// The socket took `count` bytes.
+    /// The socket took `count` bytes, while no large body is on its way.
     #[inline]
-    pub fn advance(&mut self, count: usize, pool: &mut Pool, parts: &impl Parts) {
-        let mut count = count;
-        if self.streams.is_some() {
-            count = self.advance_streams(count, pool, parts);
-        }
+    pub fn advance(&mut self, count: usize) {
         self.start = (self.start + count).min(self.bytes.len());
         if self.start == self.bytes.len() {
             self.bytes.clear();
@@ -309,16 +305,17 @@ impl SendBuffer {
         }
     }
 
-    /// How many of the bytes taken were behind the large bodies: none, unless all of these are sent.
-    fn advance_streams(&mut self, count: usize, pool: &mut Pool, parts: &impl Parts) -> usize {
-        let Some(streams) = &mut self.streams else { return count };
+    /// The socket took `count` bytes, while large bodies are on their way.
+    #[cold]
+    pub fn advance_streams(&mut self, count: usize, pool: &mut Pool, parts: &impl Parts) {
+        let Some(streams) = &mut self.streams else { return self.advance(count) };
         let behind = streams.advance(count, pool, parts);
         let is_over = streams.unsent() == 0 && streams.queue.is_empty();
         assert!(is_over || behind == 0, "what follows large bodies goes behind them");
         if is_over {
             self.streams = None;
+            self.advance(behind);
         }
-        behind
     }
 
     /// Drops what is left but for the parts of a large body that have begun, so that a
@@ -409,7 +406,7 @@ mod tests {
             assert!(!next.is_empty());
             assert!(buffer.len() + parts.part_end().len() >= next.len());
             sent.extend_from_slice(&next);
-            buffer.advance(next.len(), pool, parts);
+            buffer.advance_streams(next.len(), pool, parts);
             assert!(buffer.encoded() <= PIECE_BYTES + DIRECT_BYTES_MIN);
             assert!(buffer.encoded() <= buffer.backlog() && buffer.backlog() <= buffer.len());
         }
@@ -436,7 +433,7 @@ mod tests {
             let mut buffer = SendBuffer::default();
             let (body, next, payload) = packed(&mut pool, 1_000_000);
             buffer.bytes.extend_from_slice(b"before");
-            buffer.advance(2, &mut pool, &Frames(frame_max));
+            buffer.advance_streams(2, &mut pool, &Frames(frame_max));
             buffer.stream(body, next, 7, &pool);
             buffer.bytes.extend_from_slice(b"between");
             pool.retain(body);
@@ -519,17 +516,17 @@ mod tests {
         assert_eq!(slices.map(<[u8]>::len), [frame::HEAD_BYTES, part, 1, 0]);
         assert_eq!(slices[1].as_ptr(), pool.get(body)[next..].as_ptr());
         // The head and some of the part, then its rest.
-        buffer.advance(frame::HEAD_BYTES + 10, &mut pool, &long);
+        buffer.advance_streams(frame::HEAD_BYTES + 10, &mut pool, &long);
         let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [0, part - 10, 1, 0]);
         assert_eq!(slices[1], &payload[10..part]);
         // The rest without its end, which goes before what is encoded next.
-        buffer.advance(part - 10, &mut pool, &long);
+        buffer.advance_streams(part - 10, &mut pool, &long);
         buffer.encode_next(&mut pool, &long);
         let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [1 + OVERHEAD_BYTES + 1, 6, 0, 0]);
         assert_eq!(slices[1], b"behind");
-        buffer.advance(1 + OVERHEAD_BYTES + 1 + 2, &mut pool, &long);
+        buffer.advance_streams(1 + OVERHEAD_BYTES + 1 + 2, &mut pool, &long);
         assert_eq!(buffer.unsent(&pool, &long).all(), [b"hind", &[][..], &[], &[]]);
         assert!(pool.is_empty());
 
@@ -548,7 +545,7 @@ mod tests {
         buffer.encode_next(&mut pool, &long);
         let slices = buffer.unsent(&pool, &long).all();
         assert_eq!(slices.map(<[u8]>::len), [frame::HEAD_BYTES, part, 1, 6]);
-        buffer.advance(frame::HEAD_BYTES + part + 1 + 6, &mut pool, &long);
+        buffer.advance_streams(frame::HEAD_BYTES + part + 1 + 6, &mut pool, &long);
         assert!(buffer.is_empty());
     }
 
@@ -567,7 +564,7 @@ mod tests {
             buffer.stream(body, next, 7, &pool);
             buffer.bytes.extend_from_slice(b"behind");
             buffer.encode_next(&mut pool, &Frames(frame_max));
-            buffer.advance(4 + 100, &mut pool, &Frames(frame_max));
+            buffer.advance_streams(4 + 100, &mut pool, &Frames(frame_max));
             buffer.cut(&mut pool, &Frames(frame_max));
             assert!(pool.is_empty());
             buffer.bytes.extend_from_slice(&frame::HEARTBEAT);

@@ -57,7 +57,11 @@ impl SessionSide<'_> {
             invariant!("the driver names connections that are there")
         };
         let was_streaming = connection.send.is_streaming();
-        connection.send.advance(bytes, &mut self.shard.pool, &connection.session);
+        if was_streaming {
+            connection.send.advance_streams(bytes, &mut self.shard.pool, &connection.session);
+        } else {
+            connection.send.advance(bytes);
+        }
         connection.dirty = !connection.send.is_empty();
         if bytes > 0 {
             connection.octets.sent += bytes as u64;

@@ -39,7 +39,6 @@ impl SessionSide<'_> {
 
     /// Takes the publishes at the start of `bytes` that go the way of the channel's last one to a
     /// queue of this shard. Returns the bytes they took.
-    #[inline]
     pub(crate) fn publish_row(
         &mut self,
         now: Now,
