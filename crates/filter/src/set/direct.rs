@@ -306,12 +306,10 @@ impl FilterSet {
         steps.allow((self.program.paths.slots() / SLOTS_PER_STEP) as u64);
         let mut found = direct.ask(message, &mut steps);
         while found != 0 {
-            let asked = direct.filters.get(found.trailing_zeros() as usize);
+            let asked = direct.filters[found.trailing_zeros() as usize];
             found &= found - 1;
-            let Some(entry) = asked.and_then(|asked| self.filters[asked.filter as usize].as_ref())
-            else {
-                continue;
-            };
+            let entry = self.filters[asked.filter as usize].as_ref();
+            let entry = entry.expect("those that are asked directly are found anew when one goes");
             if !steps.spend(entry.uses.len() as u64) {
                 break;
             }
