@@ -15,7 +15,7 @@ pub use crate::sessions::hand_over::MovingConnection;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use lepus_base::{ConnectionId, Instant, Now, QueueId};
+use lepus_base::{ConnectionId, Instant, Now, QueueId, ShardId};
 use lepus_store::disk::{Completion, LogId};
 
 use crate::backpressure::Cause;
@@ -25,6 +25,7 @@ use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::directory::{Change, Directory};
 use crate::homes::{HomeSide, Homes};
 use crate::journal::Journal;
+use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::queue::Queue;
 use crate::session::Session;
@@ -67,7 +68,7 @@ impl Broker {
         directory.set_slice(settings.limits.bindings_at_once);
         Broker {
             directory,
-            definitions: Definitions::new(hash),
+            definitions: Definitions::new(hash, shard, settings.shards),
             connections: Connections::new(hash),
             sessions: Sessions::new(hash, settings.secret, shard),
             homes: Homes::new(hash, shard),
@@ -214,6 +215,9 @@ impl Broker {
     pub fn change(&mut self, now: Now, change: &Arc<Change>, out: &mut Outbox) {
         self.shard.now = now;
         self.apply(now, change, out);
+        if let Some(count) = self.definitions.follow(change) {
+            out.send(self.shard.id, ShardId(0), Mail::ChangesApplied { count });
+        }
         self.run_follow_ups(now, out);
     }
 

@@ -7,6 +7,7 @@
 
 mod deletion;
 mod draft;
+mod followers;
 mod log;
 mod questions;
 mod replay;
@@ -14,6 +15,7 @@ pub mod salvage;
 
 use deletion::Deletions;
 pub use draft::{Draft, OpenError, Run};
+use followers::{Followers, Following};
 pub(crate) use log::stopped;
 pub use log::{DefinitionsLog, Recorded};
 pub use replay::{Record, RecoveryError};
@@ -84,6 +86,10 @@ pub struct Definitions {
     end: Option<Position>,
     /// What is deleted and not over yet, with all that follows from it.
     deletions: Deletions,
+    /// How far the other shards are with the changes.
+    followers: Followers,
+    /// On a shard that follows: what it has yet to say of that.
+    following: Following,
     /// Questions that ask for many changes and are not answered.
     questions: Questions,
     /// How much was decided in this cycle, in changes and in bindings that go with them.
@@ -102,7 +108,8 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    pub(crate) fn new(hash: HashState) -> Definitions {
+    /// Those of shard `own` of `shards`.
+    pub(crate) fn new(hash: HashState, own: ShardId, shards: u16) -> Definitions {
         Definitions {
             log: None,
             waiting: VecDeque::new(),
@@ -110,6 +117,8 @@ impl Definitions {
             touched: Footprint::new(hash),
             end: None,
             deletions: Deletions::default(),
+            followers: Followers::new(own, shards),
+            following: Following::default(),
             questions: Questions::default(),
             effort: 0,
             is_put_off: false,
@@ -283,7 +292,7 @@ impl Definitions {
         out: &mut Outbox,
     ) {
         let id = change.queue_id();
-        out.tell_change(change);
+        self.tell(change, out);
         if aftermath.goes_in_slices || !aftermath.exchanges_left.is_empty() {
             self.defer(origin, aftermath);
         } else if !matches!(origin, Origin::Home { .. }) {
@@ -344,12 +353,28 @@ impl Definitions {
         !self.deletions.is_empty()
     }
 
-    /// Whether something that was deleted goes in slices.
-    pub(crate) fn has_slices(&self) -> bool {
-        self.deletions.has_slices()
+    /// Tells the other shards of a change.
+    pub(crate) fn tell(&mut self, change: Change, out: &mut Outbox) {
+        self.followers.tell(matches!(change, Change::Cleared));
+        out.tell_change(change);
     }
 
-    /// The deletion whose next slice may go: none does while decisions wait for the log, which hold for the directory
+    /// On a shard that follows: a change was applied. How many the one that makes them is to be told of now, if any.
+    pub(crate) fn follow(&mut self, change: &Change) -> Option<u32> {
+        self.following.apply(matches!(change, Change::Cleared))
+    }
+
+    /// Another shard has applied so many more changes.
+    pub(crate) fn followed(&mut self, shard: ShardId, count: u32) {
+        self.followers.follow(shard, count);
+    }
+
+    /// Whether a slice of something that was deleted may go, as far as deletions and other shards are concerned.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.deletions.has_slices() && !self.followers.have_a_slice()
+    }
+
+    /// The deletion of which further slices may go: none do while decisions wait for the log, which hold for the directory
     /// as it is.
     pub(crate) fn next_slice(&self) -> Option<u64> {
         if self.batch.is_empty() { self.deletions.first() } else { None }
@@ -377,6 +402,7 @@ impl Definitions {
         self.end.is_none()
             && self.batch.len() < BATCH_MAX
             && self.effort < EFFORT_MAX
+            && !self.followers.are_far_behind(self.batch.len())
             && !is_recording
     }
 
@@ -384,6 +410,7 @@ impl Definitions {
     pub(crate) fn put_off(&mut self) {
         let is_recording = self.log.as_ref().is_some_and(|log| log.is_recording());
         self.is_put_off = self.effort >= EFFORT_MAX
+            && !self.followers.are_far_behind(0)
             && self.end.is_none()
             && self.batch.is_empty()
             && !is_recording
@@ -415,7 +442,7 @@ impl Definitions {
 
     /// Whether [`work`](crate::Broker::work) would get on with something.
     pub(crate) fn has_work(&self) -> bool {
-        if self.is_put_off || (self.deletions.has_slices() && self.batch.is_empty()) {
+        if self.is_put_off || (self.has_slices() && self.batch.is_empty()) {
             return true;
         }
         let Some(log) = &self.log else { return false };

@@ -610,6 +610,11 @@ pub enum Mail {
     Tapped(Box<Tapped>),
     /// For the shard that orders the directory's changes: what filters take on another.
     FilterCost(Box<ToldFilterCost>),
+    /// For the shard that orders the directory's changes: so many more were applied here.
+    ChangesApplied {
+        /// How many.
+        count: u32,
+    },
     /// An operator closes a connection.
     CloseConnection {
         /// The connection.
@@ -684,7 +689,9 @@ impl Mail {
             | Mail::WantMemory { .. }
             | Mail::ReturnMemory { .. }
             | Mail::MemoryLent { .. } => Addressee::Shard,
-            Mail::Ask { .. } | Mail::FilterCost(_) => Addressee::Directory,
+            Mail::Ask { .. } | Mail::FilterCost(_) | Mail::ChangesApplied { .. } => {
+                Addressee::Directory
+            }
             Mail::QueueStays { .. } => Addressee::ParkedMail,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::TryRecvError;
 
+use lepus_amqp::method::exchange;
 use lepus_base::ShardId;
 use lepus_broker::directory::{Request, VhostRef};
 use lepus_broker::refusal::RefusalKind;
@@ -87,4 +88,42 @@ fn they_are_answered_when_the_last_is_over() {
     world.settle();
     assert_eq!(results(answer.try_recv()), [Ok(()), Ok(())]);
     assert_eq!(world.leaks(), [""; 0]);
+}
+
+/// Otherwise a shard that applies changes as fast as another makes them would do nothing else until the last.
+#[test]
+fn a_shard_that_falls_behind_is_waited_for() {
+    /// More changes than these are not on their way to a shard.
+    const AHEAD: usize = 512;
+    const ALL: usize = 2_000;
+    for store in [None, Some(StoreOptions::default())] {
+        let world = World::with(Options { shards: 3, store, ..Options::default() });
+        let queues = |shard| world.broker(shard, |broker| broker.directory.queues(None).len());
+        let channel = world.channel(0);
+        let wishes = (0..ALL).map(|number| declare("/", &format!("q{number}"))).collect();
+        let answer = world.quietly(|| world.begin_asking(0, Query::ChangeAll(wishes)));
+        // Only the first gets on, and two of the three.
+        for held_up in [&[1, 2][..], &[2]] {
+            (0..100).for_each(|_| drop(world.round_without(held_up)));
+            assert!(queues(0) > AHEAD / 2 && queues(0) <= AHEAD, "{} queues", queues(0));
+        }
+        assert!(answer.try_recv().is_err());
+        let asks = exchange::Declare { exchange: "amq.topic", passive: true, ..Default::default() };
+        world.quietly(|| channel.send(asks));
+        (0..3).for_each(|_| drop(world.round_without(&[1, 2])));
+        assert_eq!(
+            world.quietly(|| channel.answer()).map(|answer| answer.name()),
+            Some("exchange.declare-ok")
+        );
+        // In one turn a shard applies no more, and in each somebody is served.
+        let mut before = 0;
+        while answer.try_recv().is_err() {
+            world.round();
+            assert!(queues(2) <= before + AHEAD, "{} queues after {before}", queues(2));
+            before = queues(2);
+        }
+        world.settle();
+        assert!((0..3).all(|shard| queues(shard) == ALL));
+        assert_eq!(world.leaks(), [""; 0]);
+    }
 }

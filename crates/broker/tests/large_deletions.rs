@@ -98,6 +98,38 @@ fn a_queue_with_many_bindings_goes_in_slices_and_others_are_served_between_them(
     }
 }
 
+/// Otherwise a shard that applies slices as fast as another makes them would do nothing else.
+#[test]
+fn a_slice_goes_when_every_shard_has_done_with_the_one_before() {
+    let world = world(3);
+    let (one, other) = (world.channel(0), world.channel(0));
+    one.declare("q");
+    bind_often(&one, "q", "amq.topic");
+    world.quietly(|| one.send(queue::Delete { queue: "q", ..Default::default() }));
+    for turn in 0..3 {
+        // Only shard 0 gets on, and serves its clients.
+        let before = bindings(&world, 0);
+        (0..50).for_each(|_| drop(world.round_without(&[1, 2])));
+        let left = bindings(&world, 0);
+        assert!((1..=SLICE).contains(&(before - left)), "{before} bindings, then {left}");
+        let asks = exchange::Declare { exchange: "amq.topic", passive: true, ..Default::default() };
+        world.quietly(|| other.send(asks));
+        (0..3).for_each(|_| drop(world.round_without(&[1, 2])));
+        let answer = world.quietly(|| other.answer());
+        assert_eq!(answer.map(|answer| answer.name()), Some("exchange.declare-ok"));
+        // One of the two others is not enough.
+        (0..50).for_each(|_| drop(world.round_without(&[1 + turn % 2])));
+        assert_eq!(bindings(&world, 0), left);
+        let late = bindings(&world, 2 - turn % 2);
+        assert!(late <= left + SLICE, "{late} bindings, then {left}");
+        world.round_without(&[0]);
+    }
+    world.settle();
+    one.expect("queue.delete-ok");
+    assert!((0..3).all(|shard| bindings(&world, shard) == 0));
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
 /// Each binding that goes is some microseconds, which everybody else waits.
 #[test]
 fn few_bindings_go_in_a_turn_unless_somebody_wants_more() {

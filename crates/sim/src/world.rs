@@ -58,10 +58,14 @@ impl State {
     /// Gives every shard that has something to do one duty cycle, then every client its turn.
     /// Returns whether anything happened.
     pub(crate) fn round(&mut self) -> bool {
+        self.round_without(&[])
+    }
+
+    fn round_without(&mut self, held_up: &[u16]) -> bool {
         let now = self.shards.now().instant;
         let mut busy = false;
         for shard in 0..self.shards.len() {
-            if self.shards.is_runnable(shard) {
+            if self.shards.is_runnable(shard) && !held_up.contains(&(shard as u16)) {
                 self.shards.turn(shard);
                 busy = true;
             }
@@ -165,6 +169,11 @@ impl World {
     /// nothing happens any more.
     pub fn round(&self) -> bool {
         self.0.borrow_mut().round()
+    }
+
+    /// The same, where these shards do not get on.
+    pub fn round_without(&self, held_up: &[u16]) -> bool {
+        self.0.borrow_mut().round_without(held_up)
     }
 
     /// Lets time pass at once, without running anything.

@@ -72,6 +72,10 @@ impl Broker {
             Addressee::Directory => match mail {
                 Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
                 Mail::FilterCost(told) => self.note_filter_cost(now, from, *told, out),
+                Mail::ChangesApplied { count } => {
+                    self.definitions.followed(from, count);
+                    self.advance(now, out);
+                }
                 other => unreachable!("{other:?} is not for who orders changes"),
             },
             Addressee::ParkedMail => {

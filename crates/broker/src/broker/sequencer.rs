@@ -116,15 +116,19 @@ impl Broker {
 
     /// As much as one slice may cost goes, on every shard: a part of what was deleted first, or all of
     /// several things that had little. Nothing while decisions wait for the log, which hold for the
-    /// directory as it is.
+    /// directory as it is, and nothing before the others have done with the slices before: a shard that applies
+    /// slices as fast as another makes them does nothing else.
     fn clear_some(&mut self, now: Now, out: &mut Outbox) {
+        if !self.definitions.has_slices() {
+            return;
+        }
         let mut budget = self.directory.slice_looks();
         while budget > 0
             && let Some(number) = self.definitions.next_slice()
         {
             let before = self.directory.clearing();
             let aftermath = self.apply(now, &Change::Cleared, out);
-            out.tell_change(Change::Cleared);
+            self.definitions.tell(Change::Cleared, out);
             budget = budget.saturating_sub(aftermath.looks.max(1));
             let is_over = self.directory.clearing() < before;
             let exchanges_left = aftermath.exchanges_left;
