@@ -25,8 +25,9 @@ const KEPT_READS: u64 = 64;
 const SLOTS_MIN: usize = 64;
 /// Fragmented messages put together at once at most.
 const LARGE_MAX: usize = 8;
-/// A gap between two reads that still counts as following each other, at least.
-const GAP_BYTES_MIN: usize = 256;
+/// A gap between two reads that still counts as following each other, at least: a page. The system reads whole pages, so
+/// that what lies closer together is read from the disk in any case.
+const GAP_BYTES_MIN: usize = 4096;
 /// Out of so many bytes that follow each other one is read ahead.
 const AHEAD_PART: u64 = 4;
 /// A read ahead ends where a block of at least this length begins.
@@ -39,6 +40,8 @@ struct Block {
     run: u64,
     /// Bytes that nobody has looked up so far, about.
     unread: usize,
+    /// How far somebody has come who looks up what is in it.
+    reached: usize,
     /// Passed over once when there was no room.
     is_spared: bool,
     /// What follows was asked for, or there was no reason to.
@@ -94,7 +97,8 @@ pub(crate) struct Cache {
     /// neighbours are looked up one after the other, and each several times.
     found: Cell<(Position, Position, usize)>,
     bytes: usize,
-    unread: usize,
+    /// Of these, the ones that lie ahead of everybody who looks up what is in their blocks.
+    unreached: usize,
     /// Starts of blocks in the order in which they are to go; some are gone.
     order: VecDeque<Position>,
     /// Where the block begins that stays until it is looked up, and how many reads there were before. Otherwise readers
@@ -181,6 +185,15 @@ impl Cache {
         waits_for.map_or(Cover::Ready, Cover::Pending)
     }
 
+    /// Whether nothing of what follows is there or on its way. A part of a page alone is not worth a read: whoever needs it
+    /// asks for it.
+    pub(crate) fn is_gap(&self, next: Position) -> bool {
+        let near = next..end(next, GAP_BYTES_MIN);
+        self.cover(next, 1) == Cover::Gap
+            && self.blocks.range(near.clone()).next().is_none()
+            && self.pending.range(near).next().is_none()
+    }
+
     /// Puts `length` bytes that are covered by several blocks into one.
     pub(crate) fn join(&mut self, at: Position, length: usize) {
         if self.read(at).is_none_or(|bytes| bytes.len() >= length) {
@@ -203,10 +216,11 @@ impl Cache {
         if self.kept.is_some_and(|(kept, _)| kept == start) {
             self.kept = None;
         }
-        let seen = length.min(block.unread);
-        block.unread -= seen;
-        self.unread -= seen;
+        block.unread -= length.min(block.unread);
         let passed = (at.0 - start.0) as usize + length;
+        let reached = passed.min(block.bytes.len());
+        self.unreached -= reached.saturating_sub(block.reached);
+        block.reached = block.reached.max(reached);
         if block.is_continued || passed < block.bytes.len() / 2 {
             return None;
         }
@@ -251,9 +265,9 @@ impl Cache {
         ((wall.0 - from.0) as usize, run)
     }
 
-    /// Bytes on their way or not looked up yet.
+    /// Bytes on their way or ahead of everybody.
     pub(crate) fn outstanding(&self) -> usize {
-        self.pending_bytes + self.unread
+        self.pending_bytes + self.unreached
     }
 
     /// A read begins.
@@ -380,8 +394,8 @@ impl Cache {
         self.found.take();
         let unread = bytes.len();
         self.bytes += unread;
-        self.unread += unread;
-        let block = Block { bytes, run, unread, is_spared: false, is_continued };
+        self.unreached += unread;
+        let block = Block { bytes, run, unread, reached: 0, is_spared: false, is_continued };
         if self.slots.capacity() == 0 {
             self.slots.reserve(SLOTS_MIN);
         }
@@ -396,7 +410,7 @@ impl Cache {
         if let Some(slot) = self.blocks.remove(&start) {
             let block = self.slots.remove(slot);
             self.bytes -= block.bytes.len();
-            self.unread -= block.unread;
+            self.unreached -= block.bytes.len() - block.reached;
         }
     }
 

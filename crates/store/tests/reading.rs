@@ -227,6 +227,18 @@ fn a_queue_alone_in_its_log_is_read_in_long_pieces_before_it_needs_them() {
     assert!(waits < 40, "{waits}");
 }
 
+/// What lies between them is in pages that are read in any case. So are messages of one priority among those of others.
+#[test]
+fn messages_that_lie_within_a_page_of_each_other_are_read_together() {
+    let (queues, count) = (3, 3_000);
+    let mut world = World::filled(queues, count);
+    let (waits, alone) = world.drain(0..1, count, true);
+    println!("alone: {} bytes, {} reads, {waits} waits", alone.read_bytes, alone.reads);
+    assert!(ratio(&alone, count) <= queues as f64 * 1.2, "{}", ratio(&alone, count));
+    assert!(alone.reads < count / 10, "{}", alone.reads);
+    assert!(waits < 100, "{waits}");
+}
+
 #[test]
 fn a_queue_that_announces_nothing_is_read_ahead_all_the_same() {
     let count = 10_000;

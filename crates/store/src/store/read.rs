@@ -196,6 +196,11 @@ impl Store {
                     continue;
                 }
                 self.read_span(*start, *bytes, out);
+                // What is read ahead of that may reach as far.
+                if self.cache.cover(at, body) != Cover::Gap {
+                    span = None;
+                    continue;
+                }
             }
             if self.outstanding_rest() < length {
                 return index;
@@ -257,7 +262,7 @@ impl Store {
         if self.failed_reads.are_there() {
             return;
         }
-        if self.readable(next) > 0 && self.cache.cover(next, 1) == Cover::Gap {
+        if self.readable(next) > 0 && self.cache.is_gap(next) {
             self.read_span(next, 0, out);
         }
     }
