@@ -469,8 +469,8 @@ impl Sink for QueuePort<'_> {
     }
 
     #[inline]
-    fn spills(&self, pooled_bytes: u64) -> bool {
-        self.journal.is_on() && self.shard.must_spill(pooled_bytes)
+    fn spills(&self, taken_bytes: u64) -> bool {
+        self.journal.is_on() && self.shard.must_spill(taken_bytes)
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {

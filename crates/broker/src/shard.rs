@@ -29,8 +29,8 @@ use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
 use crate::trace::Tracing;
 
-/// Payload bytes that one queue keeps in memory before it spills to the log.
-const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
+/// What messages of one queue may take in memory before those that follow go to the log.
+const QUEUE_MESSAGES_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of chunks that one slice of compaction frees at most.
 const COMPACTED_AT_ONCE_BYTES: usize = 1024 * 1024;
 
@@ -174,11 +174,11 @@ impl Shard {
         self.parked_mail_bytes > limit || out.mail.iter().any(|batch| batch.weight() > limit)
     }
 
-    /// Whether what comes into a transient queue with so many bytes in memory goes to the log, where
-    /// there is one.
+    /// Whether what comes into a transient queue whose messages take so many bytes of memory goes to the log, where there
+    /// is one.
     #[inline]
-    pub(crate) fn must_spill(&self, pooled_bytes: u64) -> bool {
-        let is_much = pooled_bytes >= QUEUE_POOL_BYTES_MAX
+    pub(crate) fn must_spill(&self, taken_bytes: u64) -> bool {
+        let is_much = taken_bytes >= QUEUE_MESSAGES_BYTES_MAX
             || self.pool.used() >= self.spilling_bytes()
             || self.backpressure.is_memory_short();
         is_much && !self.is_committing

@@ -103,8 +103,8 @@ pub trait Sink {
         None
     }
 
-    /// Whether a transient message goes to the log, with so many bytes of the queue in memory.
-    fn spills(&self, _pooled_bytes: u64) -> bool {
+    /// Whether a transient message goes to the log, where messages of the queue take so many bytes of memory.
+    fn spills(&self, _taken_bytes: u64) -> bool {
         false
     }
 
@@ -198,10 +198,10 @@ impl Queue {
         }
     }
 
-    /// Bytes of its ready messages that are in memory.
+    /// What its ready messages take in memory, about.
     #[inline]
-    pub fn pooled_bytes(&self) -> u64 {
-        self.messages.as_ref().map_or(0, |messages| messages.ready.pooled_bytes())
+    pub fn taken_bytes(&self) -> u64 {
+        self.messages.as_ref().map_or(0, |messages| messages.ready.taken_bytes())
     }
 
     /// Whether its persistent messages are logged.

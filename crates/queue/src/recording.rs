@@ -135,9 +135,9 @@ impl<S: Sink> Sink for Recording<'_, S> {
         Some(RecordingLog { log: log?, tape: self.tape })
     }
 
-    fn spills(&self, pooled_bytes: u64) -> bool {
-        let answer = self.sink.spills(pooled_bytes);
-        self.tape.note(question::SPILLS, pooled_bytes, answer)
+    fn spills(&self, taken_bytes: u64) -> bool {
+        let answer = self.sink.spills(taken_bytes);
+        self.tape.note(question::SPILLS, taken_bytes, answer)
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {

@@ -200,8 +200,8 @@ impl<'s> Sink for Playing<'_, 's> {
         has_log.then_some(PlayingLog(self.script))
     }
 
-    fn spills(&self, pooled_bytes: u64) -> bool {
-        self.script.answer(question::SPILLS, pooled_bytes)
+    fn spills(&self, taken_bytes: u64) -> bool {
+        self.script.answer(question::SPILLS, taken_bytes)
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {

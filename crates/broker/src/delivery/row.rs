@@ -281,8 +281,8 @@ impl Sink for RowSink<'_, '_> {
     }
 
     #[inline]
-    fn spills(&self, pooled_bytes: u64) -> bool {
-        self.sink.spills(pooled_bytes)
+    fn spills(&self, taken_bytes: u64) -> bool {
+        self.sink.spills(taken_bytes)
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {

@@ -40,8 +40,8 @@ impl HomeSide<'_> {
                 race!("the queue left before there was memory again");
                 continue;
             };
-            let (log, pooled) = (home.log, home.queue.pooled_bytes());
-            if self.shard.must_spill(pooled) {
+            let (log, taken) = (home.log, home.queue.taken_bytes());
+            if self.shard.must_spill(taken) {
                 self.homes.spilling.insert(id);
             } else {
                 self.queue_left(id, log);

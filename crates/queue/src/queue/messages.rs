@@ -129,7 +129,7 @@ impl Messages {
 
     /// Keeps a message that is not to be logged: in memory, or where that is short, in the log nevertheless.
     fn keep(&mut self, ticket: &Ticket, incoming: &mut Incoming<'_>, sink: &mut impl Sink) {
-        let spilled = if sink.spills(self.ready.pooled_bytes()) {
+        let spilled = if sink.spills(self.ready.taken_bytes()) {
             self.spill(ticket, incoming, sink)
         } else {
             None

@@ -24,6 +24,9 @@ use crate::log::QueueLog;
 const SPARE_ENTRIES_MAX: usize = 256;
 /// Lists of more are not made shorter than their entries need for the time being.
 const TRIMMED_ENTRIES_MAX: usize = 4 * SPARE_ENTRIES_MAX;
+/// What a message in memory takes beside its payload: its entry, of which there is room for more, and what the message
+/// begins with.
+const BESIDE_PAYLOAD_BYTES: u64 = 96;
 /// Entries in a window above which new messages are left to be fetched.
 const WINDOW_ENTRIES_MAX: usize = 1024;
 
@@ -355,8 +358,8 @@ pub(super) struct Ready {
     levels: Option<Box<Levels>>,
     len: u64,
     bytes: u64,
-    /// Of these, bytes of messages in the log.
-    logged_bytes: u64,
+    /// What those in memory take there, about.
+    taken_bytes: u64,
     /// Those that consumers' filters have looked at; they count above.
     aside: Option<Box<Aside>>,
 }
@@ -371,9 +374,9 @@ impl Ready {
         self.bytes
     }
 
-    /// Sum of the payloads in memory.
-    pub(super) fn pooled_bytes(&self) -> u64 {
-        self.bytes.saturating_sub(self.logged_bytes)
+    /// What those in memory take there, about.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -383,8 +386,8 @@ impl Ready {
     fn count(&mut self, entry: &Entry) {
         self.len += 1;
         self.bytes += u64::from(entry.bytes);
-        if entry.place.body().is_none() {
-            self.logged_bytes += u64::from(entry.bytes);
+        if entry.place.body().is_some() {
+            self.taken_bytes += u64::from(entry.bytes) + BESIDE_PAYLOAD_BYTES;
         }
     }
 
@@ -392,15 +395,15 @@ impl Ready {
         // What recovery counted may not be what there is.
         self.len = self.len.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(entry.bytes.into());
-        if entry.place.body().is_none() {
-            self.logged_bytes = self.logged_bytes.saturating_sub(entry.bytes.into());
+        if entry.place.body().is_some() {
+            self.taken_bytes -= u64::from(entry.bytes) + BESIDE_PAYLOAD_BYTES;
         }
         self.correct();
     }
 
     fn correct(&mut self) {
         if self.len == 0 {
-            (self.bytes, self.logged_bytes) = (0, 0);
+            self.bytes = 0;
         }
     }
 
@@ -418,6 +421,7 @@ impl Ready {
     pub(super) fn push(&mut self, entry: Entry) {
         self.len += 1;
         self.bytes += u64::from(entry.bytes);
+        self.taken_bytes += u64::from(entry.bytes) + BESIDE_PAYLOAD_BYTES;
         push_back(&mut self.used_level(entry.priority).fresh, entry);
     }
 
@@ -446,7 +450,6 @@ impl Ready {
     pub(super) fn recover(&mut self, priority: u8, lane: LaneSlot, count: u64, bytes: u64) {
         self.len += count;
         self.bytes += bytes;
-        self.logged_bytes += bytes;
         self.used_level(priority).window(false, lane).unfetched += count;
     }
 

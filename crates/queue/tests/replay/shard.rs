@@ -149,8 +149,8 @@ impl Sink for Shard {
         self.log.as_mut()
     }
 
-    fn spills(&self, pooled_bytes: u64) -> bool {
-        self.log.is_some() && pooled_bytes > 20
+    fn spills(&self, taken_bytes: u64) -> bool {
+        self.log.is_some() && taken_bytes > 250
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {

@@ -205,7 +205,7 @@ impl HomeSide<'_> {
             let home = &self.homes.queues[slot as usize];
             let queue = &home.queue;
             is_logged |= queue.is_durable();
-            let spills = !queue.is_durable() && self.shard.must_spill(queue.pooled_bytes());
+            let spills = !queue.is_durable() && self.shard.must_spill(queue.taken_bytes());
             if spills {
                 spilling.push(home.id);
             }
