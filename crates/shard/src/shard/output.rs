@@ -196,14 +196,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 return Written::All;
             }
             self.busy = true;
-            let mut taken = 0;
-            for slice in slices.all() {
-                let count = tls.encrypt(slice);
-                taken += count;
-                if count < slice.len() {
-                    break;
-                }
-            }
+            let taken = tls.encrypt(&slices);
             self.core.sent(now, connection.slot, taken, &mut self.out);
         }
         Written::Part

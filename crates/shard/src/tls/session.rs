@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, Read, Write};
 
+use lepus_base::Slices;
 use lepus_reactor::Socket;
 use rustls::ServerConnection;
 
@@ -117,10 +118,15 @@ impl Session {
         }
     }
 
-    /// Encrypts what fits of `bytes` and says how much that was.
-    pub(crate) fn encrypt(&mut self, bytes: &[u8]) -> usize {
+    /// Encrypts what fits of `slices`, as one piece, and says how much that was.
+    pub(crate) fn encrypt(&mut self, slices: &Slices<'_>) -> usize {
+        let mut writer = self.connection.writer();
         // Writing to a buffer in memory does not fail.
-        let taken = self.connection.writer().write(bytes).unwrap_or(0);
+        let taken = match slices.more {
+            None => writer.write(slices.first),
+            Some(_) => writer.write_vectored(&slices.all().map(IoSlice::new)),
+        };
+        let taken = taken.unwrap_or(0);
         self.unwritten += taken + taken.div_ceil(RECORD_BYTES_MAX) * OVERHEAD_BYTES;
         taken
     }
