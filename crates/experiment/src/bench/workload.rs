@@ -409,8 +409,17 @@ fn number(line: &str, label: &str) -> Option<f64> {
 
 /// The latencies of a whole run, from one of the last lines.
 fn latency(line: &str) -> Option<(f64, f64)> {
-    const LABEL: &str = "consumer latency min/median/75th/95th/99th ";
-    let at = line.find(LABEL)? + LABEL.len();
+    points(line, "consumer latency min/median/75th/95th/99th ")
+}
+
+/// Median and 99th percentile of what a whole run's confirms took, in microseconds, from one of the last lines of the
+/// project's tester.
+pub fn confirm_latency(line: &str) -> Option<(f64, f64)> {
+    points(line, "confirm latency min/median/75th/95th/99th ")
+}
+
+fn points(line: &str, label: &str) -> Option<(f64, f64)> {
+    let at = line.find(label)? + label.len();
     let mut words = line[at..].split_whitespace();
     let points: Vec<f64> =
         words.next()?.split('/').filter_map(|point| point.parse().ok()).collect();
@@ -433,6 +442,10 @@ mod tests {
         assert_eq!(said.latency, None);
         let second = said.hear("id: x, time 2.001 s, sent: 9 msg/s").unwrap();
         assert_eq!((second.number, second.seconds, second.received), (2, 1.0, 0.0));
+        let line = "id: x, confirm latency min/median/75th/95th/99th 4/5/6/7/8.5 ms";
+        assert_eq!(confirm_latency(line), Some((5_000.0, 8_500.0)));
+        assert_eq!(said.hear(line), None);
+        assert_eq!(said.latency, None);
         let line = "id: x, consumer latency min/median/75th/95th/99th 41/2194/3488/6998/12747 µs";
         assert_eq!(said.hear(line), None);
         assert_eq!(said.latency, Some((2194.0, 12747.0)));

@@ -38,8 +38,8 @@ pub fn append(path: &Path, count: usize) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Takes 1 KiB from one client, writes it over what is there, syncs, and sends a byte back, until the
-/// client goes.
+/// Takes 1 KiB from one client after the other, writes it over what is there, syncs, and sends a byte back; `count` times for
+/// each client, from the beginning of the file. Ends when it is killed.
 ///
 /// # Errors
 /// When the disk fails.
@@ -49,20 +49,22 @@ pub fn null_persister(port: u16, path: &Path, count: u64) -> io::Result<()> {
         file.write_all(&[0; CHUNK_BYTES])?;
     }
     file.sync_all()?;
-    file.seek(SeekFrom::Start(0))?;
     let listener = TcpListener::bind(("127.0.0.1", port))?;
-    let (mut stream, _) = listener.accept()?;
-    stream.set_nodelay(true)?;
-    let mut message = [0; MESSAGE_BYTES];
-    while stream.read_exact(&mut message).is_ok() {
-        file.write_all(&message)?;
-        file.sync_data()?;
-        stream.write_all(&message[..1])?;
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        file.seek(SeekFrom::Start(0))?;
+        let mut message = [0; MESSAGE_BYTES];
+        while stream.read_exact(&mut message).is_ok() {
+            file.write_all(&message)?;
+            file.sync_data()?;
+            stream.write_all(&message[..1])?;
+        }
     }
-    std::fs::remove_file(path)
 }
 
-/// Sends 1 KiB and waits for the answer, so many times; prints the rate.
+/// Sends 1 KiB and waits for the answer, so many times; prints the rate, and the median and the 99th percentile of what an
+/// answer took, in microseconds.
 ///
 /// # Errors
 /// When the connection ends.
@@ -78,12 +80,20 @@ pub fn echo(port: u16, count: u64) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let message = [7; MESSAGE_BYTES];
     let mut answer = [0];
-    let start = Instant::now();
+    let mut took = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
     for _ in 0..count {
+        let start = Instant::now();
         stream.write_all(&message)?;
         stream.read_exact(&mut answer)?;
+        took.push(start.elapsed().as_secs_f64() * 1e6);
     }
-    say_line(format_args!("{:.0}", count as f64 / start.elapsed().as_secs_f64()));
+    let seconds = took.iter().sum::<f64>() / 1e6;
+    took.sort_unstable_by(f64::total_cmp);
+    let point = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
+    if !took.is_empty() {
+        let (median, last) = (point(0.5), point(0.99));
+        say_line(format_args!("{:.0} {median:.1} {last:.1}", count as f64 / seconds));
+    }
     Ok(())
 }
 
@@ -107,35 +117,58 @@ pub fn measure_append(plan: &Plan) -> io::Result<Vec<Line>> {
     Ok(lines.collect())
 }
 
-/// The row of the null persister.
-///
-/// # Errors
-/// When it fails.
-pub fn measure_persister(plan: &Plan, messages: u64) -> io::Result<Line> {
-    let port = free_port()?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(["null-persister", &port.to_string()])
-        .arg(plan.place.site.scratch.join("persister"));
-    command.arg(messages.to_string());
-    let mut persister = spawn_on(&[plan.place.core], command.stdin(Stdio::null()))?;
-    let rate = echo_rate(plan, port, messages);
-    end(&mut persister, rate.is_ok())?;
-    let figures = Figures { messages, rate: rate?, ..Figures::default() };
-    Ok(Line::new("null persister", "window 1", figures))
+/// A null persister that runs, on the broker's core.
+pub struct Persister {
+    child: Child,
+    port: u16,
 }
 
-fn echo_rate(plan: &Plan, port: u16, messages: u64) -> io::Result<f64> {
-    let mut client = Command::new(std::env::current_exe()?);
-    client.args(["echo", &port.to_string(), &messages.to_string()]);
-    let output = pinned(&mut client, &plan.load)?.wait_with_output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().map_err(|_| io::Error::other("the null persister's client failed"))
+/// What its client has seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Echoed {
+    /// Answers a second.
+    pub rate: f64,
+    /// Median of what an answer took, in microseconds.
+    pub median: f64,
+    /// The 99th percentile.
+    pub last: f64,
 }
 
-fn end(child: &mut Child, ends_by_itself: bool) -> io::Result<()> {
-    if !ends_by_itself {
-        child.kill()?;
+impl Persister {
+    /// Starts it, with a file for `count` messages of each client.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(plan: &Plan, count: u64) -> io::Result<Persister> {
+        let port = free_port()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["null-persister", &port.to_string()]);
+        command.arg(plan.place.site.scratch.join("persister")).arg(count.to_string());
+        let child = spawn_on(&[plan.place.core], command.stdin(Stdio::null()))?;
+        Ok(Persister { child, port })
     }
-    child.wait().map(drop)
+
+    /// Asks it so many times, from the tester's core.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn ask(&self, plan: &Plan, count: u64) -> io::Result<Echoed> {
+        let mut client = Command::new(std::env::current_exe()?);
+        client.args(["echo", &self.port.to_string(), &count.to_string()]);
+        let output = pinned(&mut client, &plan.load)?.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let figures: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
+        match figures[..] {
+            [rate, median, last] => Ok(Echoed { rate, median, last }),
+            _ => Err(io::Error::other("the null persister's client failed")),
+        }
+    }
+}
+
+impl Drop for Persister {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -1,10 +1,11 @@
 //! The rows of the table.
 
-use super::figures::Line;
+use super::figures::{Figures, Line};
 use super::visit::{Loaded, Visit};
 use super::{Plan, floor, many_queues};
 use crate::bench::workload::Tester;
 use crate::plot::significant;
+use crate::statistics::median;
 use crate::subject::Kind;
 use lepus_amqp::method::queue;
 use std::io;
@@ -12,6 +13,8 @@ use std::process::Command;
 
 const QUEUE: &str = "backlog";
 const GROUP: u64 = 100;
+/// Turns of the row in which a broker is measured beside the floor.
+const TURNS: usize = 15;
 
 /// A word of a title that is a count, and what it is at the scale of a run.
 type Count = (&'static str, fn(&Plan) -> u64);
@@ -219,13 +222,41 @@ fn fill(
 
 fn one_by_one(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let kind = wanted(kind)?;
-    let messages = plan.scaled(20_000);
-    let number = messages.to_string();
-    let floor = floor::measure_persister(plan, messages)?;
-    let words = ["-x", "1", "-u", QUEUE, "-c", "1", "-C", &number];
-    let (line, _) = fill(plan, kind, "window 1", messages, 1_024, &words)?;
-    let rates = [&line, &floor].map(|line| line.figures.map_or(0.0, |figures| figures.rate));
-    Ok(vec![floor, line.with("of the null persister", rates[0] / rates[1])])
+    // Many short turns: what else the disk does, and what it may do, changes from second to second.
+    let each = plan.scaled(20_000) / TURNS as u64;
+    let messages = each * TURNS as u64;
+    let number = each.to_string();
+    let visit = Visit::start(plan, kind, &[], true)?;
+    let persister = floor::Persister::start(plan, each)?;
+    let words = ["-x", "1", "-y", "0", "-s", "1024", "-u", QUEUE, "-c", "1", "-C", &number];
+    let mut turns = Vec::new();
+    let mut floors = Vec::new();
+    // The first turn is not counted: files are made in it.
+    for turn in 0..=TURNS {
+        let floor = persister.ask(plan, each)?;
+        let loaded = visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
+        if turn > 0 {
+            floors.push(floor);
+            turns.push(loaded);
+        }
+    }
+    drop(persister);
+    let note = leftover(&visit, QUEUE, messages + each)?;
+    let floor = |of: fn(&floor::Echoed) -> f64| median(floors.iter().map(of));
+    let (floor_median, floor_rate) = (floor(|one| one.median), floor(|one| one.rate));
+    let figures = Figures { messages, rate: floor_rate, ..Figures::default() };
+    let floor_line = Line::new("null persister", "window 1", figures)
+        .with("median µs", floor_median)
+        .with("99th µs", floor(|one| one.last));
+    let loaded = Loaded::together(&turns);
+    let (typical, last) = loaded.confirms.unwrap_or((f64::NAN, f64::NAN));
+    let figures = visit.end(&loaded, messages, messages * 1_024)?;
+    let line = Line::new(kind.name(), "window 1", figures)
+        .with("median µs", typical)
+        .with("99th µs", last)
+        .with("median by the null persister's", typical / floor_median)
+        .noting(note);
+    Ok(vec![floor_line, line])
 }
 
 fn hundred_queues(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {

@@ -4,6 +4,8 @@ use super::Plan;
 use super::disk::{self, Device};
 use super::figures::Figures;
 use crate::bench::measure;
+use crate::bench::workload::confirm_latency;
+use crate::statistics::median;
 use crate::subject::{Kind, START_LOOK, Subject, signal};
 use lepus_probe::Client;
 use lepus_probe::procfs;
@@ -40,6 +42,8 @@ pub struct Loaded {
     pub cpu_seconds: f64,
     /// Messages per second, as the tester says.
     pub said: Option<f64>,
+    /// Median and 99th percentile of what confirms took in microseconds, as the tester says.
+    pub confirms: Option<(f64, f64)>,
     /// Most resident bytes.
     pub peak: u64,
     /// Resident bytes at the end.
@@ -50,6 +54,37 @@ pub struct Loaded {
     pub disk: (u64, u64),
     /// The tester's share of its core.
     pub tester_share: f64,
+}
+
+impl Loaded {
+    /// Of several loads one after the other: times and bytes together, of what the tester says the medians.
+    #[must_use]
+    pub fn together(all: &[Loaded]) -> Loaded {
+        let sum = |of: fn(&Loaded) -> f64| all.iter().map(of).sum::<f64>();
+        let most = |of: fn(&Loaded) -> u64| all.iter().map(of).max().unwrap_or(0);
+        let bytes = |of: fn(&Moved) -> u64| all.iter().map(|one| of(&one.moved)).sum::<u64>();
+        let last = all.last().copied().unwrap_or_default();
+        let confirms = |of: fn((f64, f64)) -> f64| {
+            let each: Option<Vec<f64>> = all.iter().map(|one| one.confirms.map(of)).collect();
+            each.filter(|each| !each.is_empty()).map(median)
+        };
+        let rates: Option<Vec<f64>> = all.iter().map(|one| one.said).collect();
+        Loaded {
+            seconds: sum(|one| one.seconds),
+            cpu_seconds: sum(|one| one.cpu_seconds),
+            said: rates.filter(|rates| !rates.is_empty()).map(median),
+            confirms: confirms(|points| points.0).zip(confirms(|points| points.1)),
+            peak: most(|one| one.peak),
+            end: last.end,
+            moved: Moved {
+                written: bytes(|moved| moved.written),
+                handed: bytes(|moved| moved.handed),
+                read: bytes(|moved| moved.read),
+            },
+            disk: (all.iter().map(|one| one.disk.0).max().unwrap_or(0), last.disk.1),
+            tester_share: median(all.iter().map(|one| one.tester_share)),
+        }
+    }
 }
 
 impl Visit {
@@ -168,7 +203,9 @@ impl Visit {
         let moved = procfs::moved(pid)?;
         loaded.moved.written = moved.written - moved_before.written;
         loaded.moved.read = moved.read - moved_before.read;
-        loaded.said = said(&fs::read_to_string(output)?);
+        let text = fs::read_to_string(output)?;
+        loaded.said = said(&text);
+        loaded.confirms = text.lines().find_map(confirm_latency);
         loaded.tester_share = tester_seconds / loaded.seconds;
         Ok(loaded)
     }
