@@ -315,18 +315,7 @@ impl FilterSet {
             }
             out.extend_from_slice(&entry.uses);
         }
-        if steps.has_run_out() {
-            out.truncate(before);
-        } else if out.len() - before > 1 {
-            out[before..].sort_unstable_by_key(|found| found.number);
-        }
-        Report {
-            steps: steps.used(),
-            reading_steps: steps.allowed(),
-            mismatches: 0,
-            is_malformed: false,
-            has_run_out: steps.has_run_out(),
-        }
+        Report::of(&steps, out, before)
     }
 }
 

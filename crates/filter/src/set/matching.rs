@@ -5,6 +5,7 @@ use crate::extract::Extracted;
 use crate::message::Message;
 use crate::program::{Evaluation, Room};
 use crate::segment::BranchId;
+use crate::steps::Steps;
 use crate::value::Sources;
 use alloc::vec::Vec;
 
@@ -30,6 +31,24 @@ pub struct Report {
     pub is_malformed: bool,
     /// It would have taken more steps than it may: nothing was found. Steps are those that it took until then.
     pub has_run_out: bool,
+}
+
+impl Report {
+    /// The end of a message: what was found of it, which is what is in `out` from `before` on, is put in order, or taken
+    /// back where the steps have run out.
+    pub(super) fn of(steps: &Steps, out: &mut Vec<Match>, before: usize) -> Report {
+        if steps.has_run_out() {
+            out.truncate(before);
+        } else if out.len() - before > 1 {
+            out[before..].sort_unstable_by_key(|found| found.number);
+        }
+        Report {
+            steps: steps.used(),
+            reading_steps: steps.allowed(),
+            has_run_out: steps.has_run_out(),
+            ..Report::default()
+        }
+    }
 }
 
 /// Memory for matching, used again for the next message. Any set may use it.
@@ -64,18 +83,7 @@ impl FilterSet {
         scratch.room.begin(&self.program, steps_max);
         let is_malformed = self.find(message, scratch, out);
         let Room { steps, mismatches, .. } = &scratch.room;
-        if steps.has_run_out() {
-            out.truncate(before);
-        } else if out.len() - before > 1 {
-            out[before..].sort_unstable_by_key(|found| found.number);
-        }
-        Report {
-            steps: steps.used(),
-            reading_steps: steps.allowed(),
-            mismatches: *mismatches,
-            is_malformed,
-            has_run_out: steps.has_run_out(),
-        }
+        Report { mismatches: *mismatches, is_malformed, ..Report::of(steps, out, before) }
     }
 
     /// What reading a message takes at least, in steps: in proportion to its bytes. What is wanted of it counts beside that.
