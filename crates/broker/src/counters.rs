@@ -12,8 +12,11 @@ pub struct Counters {
     pub received_confirm: u64,
     /// Messages that reached at least one queue.
     pub routed: u64,
-    /// Exchanges whose filters took too much for a message, so that none of their bindings with a filter took it.
+    /// Exchanges whose filters took too much for a message, so that none of their bindings with a filter took it, and filters
+    /// of queues' consumers that did, so that they did not get it.
     pub filters_given_up: u64,
+    /// Times that the filters of an exchange or of a queue's consumers asked for a body that could not be read.
+    pub filter_bodies_unreadable: u64,
     /// Publishes confirmed (acked or nacked).
     pub confirmed: u64,
     /// Messages without a queue that were dropped.

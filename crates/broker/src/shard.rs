@@ -276,6 +276,8 @@ impl Shard {
         for sample in self.routes.take_filter_samples() {
             self.filter_costs.add(sample, steps_min);
         }
+        let unreadable = self.routes.take_bodies_unreadable();
+        self.counters.filter_bodies_unreadable += u64::from(unreadable);
         let given_up = self.routes.take_filters_given_up();
         if given_up > 0 {
             self.counters.filters_given_up += u64::from(given_up);
@@ -283,9 +285,12 @@ impl Shard {
         }
     }
 
-    /// Notes whether filters of a queue's consumers took too much for the message that they were asked about last.
+    /// Notes whether filters of a queue's consumers took too much for the message that they were asked about last, or could
+    /// not read it.
     #[inline]
     pub(crate) fn note_consumer_filters(&mut self, queue: QueueId) {
+        let unreadable = self.selecting.take_bodies_unreadable();
+        self.counters.filter_bodies_unreadable += u64::from(unreadable);
         let given_up = self.selecting.take_given_up();
         if given_up > 0 {
             self.counters.filters_given_up += u64::from(given_up);

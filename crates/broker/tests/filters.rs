@@ -217,6 +217,42 @@ fn filters_that_take_too_much_take_nothing_else_along() {
     });
 }
 
+#[test]
+fn bodies_that_cannot_be_read_are_counted_where_filters_ask_for_them() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.bind_with("q", "amq.topic", "#", filter("b.price > 1 OR land = 'UK'"));
+        let uk = Table::new().with("land", "UK");
+        let encoded = Properties { content_encoding: Some("gzip".into()), ..with(uk.clone()) };
+        let json = Properties { content_type: Some("application/json".into()), ..with(uk.clone()) };
+        for (properties, body) in [
+            (&with(uk), price(1).as_str()),
+            (&json, "{\"price\":"),
+            (&encoded, "\u{1f}"),
+            (&json, " ".repeat((1 << 20) + 1).as_str()),
+        ] {
+            far.publish_with("amq.topic", "k", properties, body);
+        }
+        stage.world.settle();
+        // They go on by their headers.
+        assert_eq!(stage.world.queue("q").ready, 4);
+        assert_eq!(stage.world.counters().filter_bodies_unreadable, 3);
+        // To the exchange of dead letters as well, where they are asked for.
+        let arguments = Table::new()
+            .with("x-dead-letter-exchange", "amq.topic")
+            .with("x-message-ttl", 1_000i32);
+        near.declare_with("source", arguments);
+        far.publish("", "source", "{");
+        far.publish("amq.fanout", "", "{");
+        stage.world.settle();
+        assert_eq!(stage.world.counters().filter_bodies_unreadable, 3);
+        stage.world.advance(1_000);
+        stage.world.settle();
+        assert_eq!(stage.world.counters().filter_bodies_unreadable, 4);
+    });
+}
+
 /// Wherever messages are published and bindings made: the shard that decides hears what filters take on others.
 #[test]
 fn where_filters_take_much_further_ones_have_to_be_looked_up() {

@@ -349,6 +349,25 @@ fn a_filter_that_takes_too_much_is_not_what_others_miss() {
 }
 
 #[test]
+fn bodies_that_cannot_be_read_are_counted_where_consumers_ask_for_them() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.declare("other");
+        near.consume_with("q", "cheap", filter("b.price < 5"));
+        far.consume_with("q", "kind", filter("p.type = 'a'"));
+        near.consume_with("other", "kind", filter("p.type = 'a'"));
+        for body in ["{\"price\": 1}", "{\"price\":", "price"] {
+            publish(&far, "q", "b", body);
+            publish(&far, "other", "b", body);
+        }
+        stage.world.settle();
+        assert_eq!(near.bodies(), ["{\"price\": 1}"]);
+        assert_eq!(stage.world.counters().filter_bodies_unreadable, 1);
+    });
+}
+
+#[test]
 fn what_no_filter_matches_becomes_a_dead_letter_after_a_time() {
     everywhere(|stage| {
         let (near, far) = stage.pair();

@@ -129,7 +129,8 @@ impl Routes {
         self.steps > self.steps_max
     }
 
-    /// Whether [`Routes::take_filters_given_up`] or [`Routes::take_filter_samples`] has something to tell.
+    /// Whether [`Routes::take_filters_given_up`], [`Routes::take_bodies_unreadable`] or [`Routes::take_filter_samples`] has
+    /// something to tell.
     #[inline]
     #[must_use]
     pub fn has_filter_notes(&self) -> bool {
@@ -147,6 +148,13 @@ impl Routes {
     #[must_use]
     pub fn take_filters_given_up(&mut self) -> u32 {
         self.filters.take_given_up()
+    }
+
+    /// How many exchanges since this was asked last had filters that asked for a body that could not be read: one that is
+    /// malformed, too long or encoded.
+    #[must_use]
+    pub fn take_bodies_unreadable(&mut self) -> u32 {
+        self.filters.take_unreadable()
     }
 
     /// The steps that a message may take.

@@ -28,7 +28,7 @@ pub(crate) struct Extracted {
     pub(crate) slots: Vec<Value>,
     /// Strings that had to be made: with escapes decoded, or by functions.
     pub(crate) made: Vec<u8>,
-    /// How the body is read; opaque for one that is malformed, and where none of it is wanted.
+    /// How the body is read, or that it is malformed; none where nothing of it is wanted.
     pub(crate) kind: Option<BodyKind>,
     scan: Scan,
     met: headers::Met,
@@ -84,14 +84,14 @@ impl Extraction {
             steps += match message.body_kind(body_bytes_max) {
                 BodyKind::Json => steps::of_json(message.body.len()),
                 BodyKind::Fix | BodyKind::Nvfix => steps::of_fields(message.body.len()),
-                BodyKind::Opaque => 0,
+                BodyKind::Opaque | BodyKind::Unreadable => 0,
             };
         }
         steps
     }
 
-    /// Reads a message whose body is looked into up to so many bytes. Returns whether the body was to be read and is
-    /// malformed. Reading it is counted, and done in any case: it is in proportion to the message. Numbers and escapes of
+    /// Reads a message whose body is looked into up to so many bytes. Returns whether the body was to be read and
+    /// could not be. Reading it is counted, and done in any case: it is in proportion to the message. Numbers and escapes of
     /// strings that take long are asked for; what it holds means nothing where `steps` has run out.
     pub(crate) fn extract(
         &self,
@@ -126,7 +126,7 @@ impl Extraction {
                 steps.allow(steps::of_json(body.len()));
                 let Extracted { slots, made, scan, .. } = into;
                 if json::scan(body, &self.body, slots, made, scan, steps).is_err() {
-                    into.kind = Some(BodyKind::Opaque);
+                    into.kind = Some(BodyKind::Unreadable);
                     self.forget_body(&mut into.slots);
                     return !steps.has_run_out();
                 }
@@ -136,6 +136,7 @@ impl Extraction {
                 fix::scan(body, fix::separator(kind, body), &self.body, &mut into.slots, steps);
             }
             BodyKind::Opaque => {}
+            BodyKind::Unreadable => return true,
         }
         false
     }

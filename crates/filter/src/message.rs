@@ -68,7 +68,10 @@ pub(crate) enum BodyKind {
     Json,
     Fix,
     Nvfix,
+    /// Something else, or not to be read.
     Opaque,
+    /// One of these, or it may be one, that cannot be read.
+    Unreadable,
 }
 
 impl<'m> Message<'m> {
@@ -85,25 +88,29 @@ impl<'m> Message<'m> {
 }
 
 impl Message<'_> {
-    /// What the body is, if it has at most so many bytes.
+    /// What the body is. One of more than so many bytes cannot be read, nor one with a content encoding.
     pub(crate) fn body_kind(&self, bytes_max: usize) -> BodyKind {
         let is_encoded = self.properties.content_encoding().is_some_and(|encoding| {
             // Many clients write the character set there, or that there is no encoding.
             let plain: [&[u8]; 5] = [b"", b"utf-8", b"utf8", b"identity", b"us-ascii"];
             !plain.iter().any(|plain| encoding.eq_ignore_ascii_case(plain))
         });
-        if self.body.len() > bytes_max || is_encoded {
-            return BodyKind::Opaque;
-        }
-        match self.format {
+        let kind = match self.format {
             BodyFormat::Json => BodyKind::Json,
             BodyFormat::Fix => BodyKind::Fix,
             BodyFormat::Nvfix => BodyKind::Nvfix,
             BodyFormat::None => BodyKind::Opaque,
             BodyFormat::Auto => match self.properties.content_type() {
                 Some(content_type) if !content_type.is_empty() => kind_of_type(content_type),
+                // Its first bytes say nothing.
+                _ if is_encoded => BodyKind::Unreadable,
                 _ => kind_of_bytes(self.body),
             },
+        };
+        match kind {
+            BodyKind::Opaque => kind,
+            _ if self.body.len() > bytes_max || is_encoded => BodyKind::Unreadable,
+            _ => kind,
         }
     }
 }
@@ -158,7 +165,11 @@ mod tests {
         assert_eq!(kind("", "", b"{}"), BodyKind::Json);
         assert_eq!(kind("", "", b"8=FIX.4.4"), BodyKind::Fix);
         assert_eq!(kind("", "", b" {}"), BodyKind::Opaque);
-        assert_eq!(kind("", "gzip", b"{}"), BodyKind::Opaque);
-        assert_eq!(kind("", "", b"[0123456789]"), BodyKind::Opaque);
+        // What would be read otherwise cannot be: encoded, or too long.
+        assert_eq!(kind("", "gzip", b"\x1f\x8b"), BodyKind::Unreadable);
+        assert_eq!(kind("application/json", "gzip", b"{}"), BodyKind::Unreadable);
+        assert_eq!(kind("text/plain", "gzip", b"{}"), BodyKind::Opaque);
+        assert_eq!(kind("", "", b"[0123456789]"), BodyKind::Unreadable);
+        assert_eq!(kind("", "", b"0123456789\n"), BodyKind::Opaque);
     }
 }

@@ -158,18 +158,17 @@ pub(crate) fn holds(comparison: Comparison, order: Option<Ordering>) -> bool {
 }
 
 /// Compares two values: unknown with null, FALSE for values of unlike types, for arrays and for objects.
-/// The second value says whether the types were unlike.
 #[inline]
 pub(crate) fn compare(
     comparison: Comparison,
     left: Value,
     right: Value,
     sources: Sources<'_>,
-) -> (Truth, bool) {
+) -> Truth {
     let bytes = |one: Span, two: Span| Some(sources.bytes(one).cmp(sources.bytes(two)));
     let order = match (left, right) {
         (Value::Null | Value::Missing, _) | (_, Value::Null | Value::Missing) => {
-            return (None, false);
+            return None;
         }
         (Value::Number(one), Value::Number(two)) => one.compare(two),
         (Value::Text(one), Value::Text(two) | Value::Untyped(two))
@@ -178,9 +177,9 @@ pub(crate) fn compare(
         (Value::Bool(one), Value::Bool(two)) => {
             // They have no order.
             return match comparison {
-                Comparison::Equal => (Some(one == two), false),
-                Comparison::NotEqual => (Some(one != two), false),
-                _ => (Some(false), true),
+                Comparison::Equal => Some(one == two),
+                Comparison::NotEqual => Some(one != two),
+                _ => Some(false),
             };
         }
         (Value::Untyped(one), Value::Untyped(two)) => {
@@ -192,10 +191,10 @@ pub(crate) fn compare(
         (Value::Untyped(_), Value::Number(_)) | (Value::Number(_), Value::Untyped(_)) => {
             match (left.number(sources), right.number(sources)) {
                 (Some(one), Some(two)) => one.compare(two),
-                _ => return (Some(false), true),
+                _ => return Some(false),
             }
         }
-        _ => return (Some(false), true),
+        _ => return Some(false),
     };
-    (Some(holds(comparison, order)), false)
+    Some(holds(comparison, order))
 }

@@ -497,8 +497,13 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
         ),
         (
             "filters_given_up",
-            "Times that the filters of an exchange's bindings took too much for a message, so that none of them matched.",
+            "Times that the filters of an exchange's bindings, or one of a queue's consumers, took too much for a message, so that none of them matched.",
             |c| c.filters_given_up,
+        ),
+        (
+            "filter_bodies_unreadable",
+            "Times that filters of bindings or consumers asked for a body that is malformed, too long or encoded.",
+            |c| c.filter_bodies_unreadable,
         ),
         ("connections_moved", "Connections that the balancer moved to another shard.", |c| c.moved),
         ("queues_moved", "Queues that the balancer moved to another shard.", |c| c.queues_moved),

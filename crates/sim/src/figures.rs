@@ -51,7 +51,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
             connections_opened connections_closed channels_opened channels_closed
             queues_declared queues_created queues_deleted logins_refused logins_accepted enqueued_local
             enqueued_remote delivered_local delivered_remote handed_over moved queues_moved moves_given_up
-            body_bytes_received unlogged);
+            body_bytes_received unlogged filter_bodies_unreadable);
     }
     sum
 }

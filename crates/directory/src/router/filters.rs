@@ -319,6 +319,7 @@ impl Filters {
     fn find(&self, message: Message<'_>, scan: &mut FilterScan, meter: &Meter) {
         scan.bindings.clear();
         let (mut reading, mut matching) = (0, 0);
+        let mut is_unreadable = false;
         for (format, set) in &self.sets {
             let asked = lepus_filter::Message {
                 properties: message.properties,
@@ -346,8 +347,10 @@ impl Filters {
             let steps = report.steps.saturating_mul(u64::from(STEPS));
             meter.spend(u32::try_from(steps).unwrap_or(u32::MAX));
             scan.given_up = scan.given_up.saturating_add(report.has_run_out.into());
+            is_unreadable |= report.is_body_unreadable;
             scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
         }
+        scan.unreadable = scan.unreadable.saturating_add(is_unreadable.into());
         scan.bindings.sort_unstable();
         if scan.samples.is_drawn() {
             scan.samples.add(FilterSample::new(
@@ -370,19 +373,26 @@ pub(crate) struct FilterScan {
     links: Vec<Link>,
     /// Sets that took more steps than they may, and were not told.
     given_up: u32,
+    /// Exchanges whose filters asked for a body that could not be read, and were not told.
+    unreadable: u32,
     samples: Samples,
 }
 
 impl FilterScan {
-    /// Whether there is something to be taken of the two below.
+    /// Whether there is something to be taken of what is below.
     #[inline]
     pub(super) fn has_notes(&self) -> bool {
-        (self.given_up > 0) | !self.samples.is_empty()
+        (self.given_up | self.unreadable > 0) | !self.samples.is_empty()
     }
 
     /// How many sets took more steps than they may, since this was asked last.
     pub(super) fn take_given_up(&mut self) -> u32 {
         core::mem::take(&mut self.given_up)
+    }
+
+    /// How often an exchange's filters asked for a body that could not be read, since this was asked last.
+    pub(super) fn take_unreadable(&mut self) -> u32 {
+        core::mem::take(&mut self.unreadable)
     }
 
     /// Messages that were drawn since this was asked last.

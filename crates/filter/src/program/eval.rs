@@ -27,8 +27,6 @@ pub(crate) struct Room {
     regexps: RegexpRoom,
     /// What may be done for this message.
     pub(crate) steps: Steps,
-    /// Comparisons of values of unlike types.
-    pub(crate) mismatches: u64,
 }
 
 impl Room {
@@ -54,7 +52,6 @@ impl Room {
             self.elements.shrink_to(ELEMENTS_KEPT_MAX);
         }
         self.steps = Steps::new(steps_max);
-        self.mismatches = 0;
     }
 }
 
@@ -274,9 +271,7 @@ impl Evaluation<'_> {
         if !self.spend(steps::of_comparison(one, two)) {
             return None;
         }
-        let (truth, is_unlike) = compare(comparison, one, two, self.sources());
-        self.room.mismatches += u64::from(is_unlike);
-        truth
+        compare(comparison, one, two, self.sources())
     }
 
     fn test(&mut self, value: Value, test: &TestOp) -> Truth {
@@ -346,10 +341,7 @@ impl Evaluation<'_> {
         if value.is_null() {
             return None;
         }
-        let Some(span) = value.string() else {
-            self.room.mismatches += 1;
-            return Some(None);
-        };
+        let Some(span) = value.string() else { return Some(None) };
         self.spend(steps(span.length as usize)).then_some(Some(span))
     }
 

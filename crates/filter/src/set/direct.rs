@@ -315,7 +315,7 @@ impl FilterSet {
             }
             out.extend_from_slice(&entry.uses);
         }
-        Report::of(&steps, out, before)
+        Report::of(&steps, false, out, before)
     }
 }
 

@@ -25,10 +25,9 @@ pub struct Report {
     pub steps: u64,
     /// Of these, the ones of reading the message, which are in proportion to its bytes.
     pub reading_steps: u64,
-    /// Comparisons of values of unlike types in what was evaluated.
-    pub mismatches: u64,
-    /// Whether the body was to be read and is malformed.
-    pub is_malformed: bool,
+    /// Whether the body was asked for and could not be read: it is malformed, longer than bodies are read, or has a content
+    /// encoding. What a filter wants of it is missing.
+    pub is_body_unreadable: bool,
     /// It would have taken more steps than it may: nothing was found. Steps are those that it took until then.
     pub has_run_out: bool,
 }
@@ -36,7 +35,13 @@ pub struct Report {
 impl Report {
     /// The end of a message: what was found of it, which is what is in `out` from `before` on, is put in order, or taken
     /// back where the steps have run out.
-    pub(super) fn of(steps: &Steps, out: &mut Vec<Match>, before: usize) -> Report {
+    #[inline]
+    pub(super) fn of(
+        steps: &Steps,
+        is_body_unreadable: bool,
+        out: &mut Vec<Match>,
+        before: usize,
+    ) -> Report {
         if steps.has_run_out() {
             out.truncate(before);
         } else if out.len() - before > 1 {
@@ -45,8 +50,8 @@ impl Report {
         Report {
             steps: steps.used(),
             reading_steps: steps.allowed(),
+            is_body_unreadable,
             has_run_out: steps.has_run_out(),
-            ..Report::default()
         }
     }
 }
@@ -81,9 +86,8 @@ impl FilterSet {
         }
         let before = out.len();
         scratch.room.begin(&self.program, steps_max);
-        let is_malformed = self.find(message, scratch, out);
-        let Room { steps, mismatches, .. } = &scratch.room;
-        Report { mismatches: *mismatches, is_malformed, ..Report::of(steps, out, before) }
+        let is_body_unreadable = self.find(message, scratch, out);
+        Report::of(&scratch.room.steps, is_body_unreadable, out, before)
     }
 
     /// What reading a message takes at least, in steps: in proportion to its bytes. What is wanted of it counts beside that.
@@ -93,13 +97,13 @@ impl FilterSet {
         paths.extraction().steps(message, paths.slots(), self.limits.body_bytes_max)
     }
 
-    /// Appends all uses of filters that are TRUE, unless the steps run out. Whether the body is malformed.
+    /// Appends all uses of filters that are TRUE, unless the steps run out. Whether the body could not be read.
     fn find(&self, message: &Message<'_>, scratch: &mut Scratch, out: &mut Vec<Match>) -> bool {
         let Scratch { extracted, room, candidates, matched, messages } = scratch;
         let paths = &self.program.paths;
         // A message is at least one.
         room.steps.spend(1);
-        let is_malformed = paths.extraction().extract(
+        let is_body_unreadable = paths.extraction().extract(
             message,
             paths.slots(),
             self.limits.body_bytes_max,
@@ -111,7 +115,7 @@ impl FilterSet {
             evaluation.fill_computed();
         }
         if room.steps.has_run_out() {
-            return is_malformed;
+            return is_body_unreadable;
         }
         candidates.clear();
         let sources =
@@ -157,6 +161,6 @@ impl FilterSet {
                 ref uses => out.extend_from_slice(uses),
             }
         }
-        is_malformed
+        is_body_unreadable
     }
 }

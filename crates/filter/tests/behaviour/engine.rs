@@ -3,9 +3,12 @@
 use crate::generate::Generator;
 use crate::oracle;
 use crate::sample::Sample;
+use lepus_amqp::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_base::{HashState, Rng};
-use lepus_filter::{Filter, FilterSet, Limits, Match, Scratch, SetLimits, Subscription};
+use lepus_filter::{
+    BodyFormat, Filter, FilterSet, Limits, Match, Scratch, SetLimits, Subscription,
+};
 
 /// A set and what should be in it.
 struct Pair {
@@ -256,16 +259,76 @@ fn bodies_are_read_only_for_filters_that_name_a_field_of_them() {
     assert!(!pair.set.reads_bodies());
     let mut out = Vec::new();
     let sample = Sample::body("{not json");
-    assert!(
-        !pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out).is_malformed
-    );
+    let is_unreadable = |pair: &mut Pair, sample: &Sample, out: &mut Vec<Match>| {
+        pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, out).is_body_unreadable
+    };
+    assert!(!is_unreadable(&mut pair, &sample, &mut out));
     let body = pair.add("b.x IS MISSING", 2);
-    assert!(
-        pair.set.matches(&sample.message(), u64::MAX, &mut pair.scratch, &mut out).is_malformed
-    );
+    assert!(is_unreadable(&mut pair, &sample, &mut out));
     assert_eq!(out, [Match { number: 1, target: 2 }]);
     pair.set.remove(body);
     assert!(!pair.set.reads_bodies());
+}
+
+#[test]
+fn a_body_that_is_asked_for_and_cannot_be_read_is_told_of() {
+    let limits = SetLimits { body_bytes_max: 20, ..SetLimits::default() };
+    let mut set = FilterSet::new(limits, HashState::new(1));
+    let filter = Filter::parse("b.x = 1 OR b.x IS MISSING", &Limits::default());
+    set.add(&filter.unwrap(), 0).unwrap();
+    let mut scratch = Scratch::default();
+    let mut ask = |kind: &str, encoding: &str, body: &str, format: BodyFormat| {
+        let text = |text: &str| (!text.is_empty()).then(|| text.into());
+        let (content_type, content_encoding) = (text(kind), text(encoding));
+        let properties = Properties { content_type, content_encoding, ..Properties::default() };
+        let sample = Sample { format, ..Sample::new(&properties, body) };
+        let mut out = Vec::new();
+        let report = set.matches(&sample.message(), u64::MAX, &mut scratch, &mut out);
+        // It is missing then, and the filter says so.
+        assert_eq!(out.len(), 1);
+        report.is_body_unreadable
+    };
+    let (json, long) = ("application/json", r#"{"x": 1, "y": "long"}"#);
+    let mut auto = |kind, encoding, body| ask(kind, encoding, body, BodyFormat::Auto);
+    for (kind, encoding, body) in [
+        (json, "", "{"),
+        (json, "", ""),
+        ("", "", "[1] 2"),
+        (json, "", long),
+        ("", "", long),
+        ("application/fix", "", "8=FIX.4.4\u{1}35=D\u{1}55=IBM\u{1}"),
+        (json, "gzip", "{}"),
+        // What it is, is not to be seen.
+        ("", "gzip", "?"),
+    ] {
+        assert!(auto(kind, encoding, body), "{kind} {encoding} {body}");
+    }
+    for (kind, encoding, body) in [
+        (json, "", r#"{"x": 1}"#),
+        (json, "utf-8", r#"{"x": 1}"#),
+        ("application/nvfix", "", "nothing"),
+        ("", "", "some text"),
+        ("", "", "some text that is longer than is read"),
+        ("text/plain", "gzip", "?"),
+    ] {
+        assert!(!auto(kind, encoding, body), "{kind} {encoding} {body}");
+    }
+    assert!(!ask(json, "gzip", long, BodyFormat::None));
+    assert!(ask("text/plain", "", "some text", BodyFormat::Json));
+}
+
+#[test]
+fn a_body_that_takes_too_many_steps_is_not_unreadable_for_that() {
+    let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+    set.add(&Filter::parse("b.x = 'y'", &Limits::default()).unwrap(), 0).unwrap();
+    let mut scratch = Scratch::default();
+    let escaped = Sample::body(&format!("{{\"x\": \"{}\"}}", "\\n".repeat(1000)));
+    let mut ask = |steps_max| {
+        let report = set.matches(&escaped.message(), steps_max, &mut scratch, &mut Vec::new());
+        (report.has_run_out, report.is_body_unreadable)
+    };
+    assert_eq!(ask(100), (true, false));
+    assert_eq!(ask(u64::MAX), (false, false));
 }
 
 #[test]

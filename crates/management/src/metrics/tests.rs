@@ -12,6 +12,7 @@ fn snapshot() -> Snapshot {
     for (number, shard) in snapshot.shards.iter_mut().enumerate() {
         shard.figures.counters.received = 10 + number as u64;
         shard.figures.counters.enqueued_local = 4;
+        shard.figures.counters.filter_bodies_unreadable = 3 * number as u64;
         shard.figures.counters.enqueued_remote = 4;
         shard.figures.counters.enqueued_near = 1;
         for bytes in [50, 5_000, 200_000_000] {
@@ -67,6 +68,7 @@ fn the_page_is_valid_and_sums_the_shards() {
     assert_eq!(value("lepus_shard_seconds_total{shard=\"1\",state=\"busy\"}"), 1.5);
     assert_eq!(value("lepus_shard_longest_turn_seconds{shard=\"1\"}"), 0.021);
     assert_eq!(value("lepus_shard_long_turns_total{shard=\"1\"}"), 1.0);
+    assert_eq!(value("lepus_shard_filter_bodies_unreadable_total{shard=\"1\"}"), 3.0);
     let crossed = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"crossed\"}";
     assert_eq!(value(crossed), 3.0);
     let node = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"node\"}";

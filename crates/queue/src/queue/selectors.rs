@@ -111,12 +111,19 @@ pub struct SelectScratch {
     scratch: Scratch,
     found: Vec<Match>,
     given_up: u32,
+    unreadable: u32,
 }
 
 impl SelectScratch {
     /// How often a filter took more than it may, since this was asked last.
     pub fn take_given_up(&mut self) -> u32 {
         core::mem::take(&mut self.given_up)
+    }
+
+    /// How often filters asked for a body that could not be read, since this was asked last: one that is malformed, too long
+    /// or encoded.
+    pub fn take_bodies_unreadable(&mut self) -> u32 {
+        core::mem::take(&mut self.unreadable)
     }
 }
 
@@ -302,7 +309,7 @@ impl Selectors {
     /// Which of them a message matches, and the steps that it took.
     pub fn ask(&self, view: &MessageView<'_>, scratch: &mut SelectScratch) -> Selected {
         let mut bits = self.present & bit(EVERYTHING);
-        let mut steps = 1;
+        let (mut steps, mut is_unreadable) = (1, false);
         for (format, set) in &self.sets {
             let meta = Meta {
                 exchange: Some(view.exchange),
@@ -314,17 +321,26 @@ impl Selectors {
             let left = STEPS_MAX.saturating_sub(steps);
             let report = set.matches(&message, left, &mut scratch.scratch, &mut scratch.found);
             steps += report.steps;
+            is_unreadable |= report.is_body_unreadable;
             if report.has_run_out {
-                self.ask_each(&message, scratch, &mut steps);
+                is_unreadable |= self.ask_each(&message, scratch, &mut steps);
             }
             bits |= scratch.found.iter().fold(0, |bits, found| bits | 1 << found.target);
         }
+        scratch.unreadable += u32::from(is_unreadable);
         Selected::Matches(bits, steps)
     }
 
     /// Asks those that read bodies in a way one by one, each with its share: what one takes is not what others miss.
+    /// Whether one asked for the body, which could not be read.
     #[cold]
-    fn ask_each(&self, message: &Message<'_>, scratch: &mut SelectScratch, steps: &mut u64) {
+    fn ask_each(
+        &self,
+        message: &Message<'_>,
+        scratch: &mut SelectScratch,
+        steps: &mut u64,
+    ) -> bool {
+        let mut is_unreadable = false;
         let all = self.all.iter().enumerate();
         let all = all.filter_map(|(place, selector)| Some((place, selector.as_ref()?)));
         let alike = all.filter(|(_, selector)| {
@@ -336,7 +352,9 @@ impl Selectors {
             let report = alone.matches(message, share, &mut scratch.scratch, &mut scratch.found);
             *steps += report.steps;
             scratch.given_up += u32::from(report.has_run_out);
+            is_unreadable |= report.is_body_unreadable;
         }
+        is_unreadable
     }
 
     /// Allocated bytes, about.
@@ -417,6 +435,40 @@ mod tests {
             MessageView { properties: &[0, 0], body: b"{\"x\":1}", ..MessageView::default() };
         let found = all.ask(&view, &mut SelectScratch::default());
         assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+    }
+
+    #[test]
+    fn bodies_that_filters_ask_for_and_cannot_read_are_counted() {
+        let mut all = Selectors::new();
+        let mut scratch = SelectScratch::default();
+        let mut counted = |all: &Selectors, body: &[u8]| {
+            let view = MessageView { properties: &[0, 0], body, ..MessageView::default() };
+            let found = all.ask(&view, &mut scratch);
+            (found, scratch.take_bodies_unreadable())
+        };
+        let _ = all.join(Some(&filter("p.type = 'gold'")), 1).unwrap();
+        assert_eq!(counted(&all, b"{").1, 0);
+        // Two that ask for it are one message.
+        for text in ["b.x IS MISSING", "b.y = 1"] {
+            let _ = all.join(Some(&filter(text)), 1).unwrap();
+        }
+        assert_eq!(counted(&all, b"{}").1, 0);
+        let (found, count) = counted(&all, b"{");
+        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+        assert_eq!(count, 1);
+        assert_eq!(counted(&all, b"{\"y\": 1}").1, 0);
+        assert_eq!(counted(&all, &[b'['; (1 << 20) + 1]).1, 1);
+        // Nor is it more than one where they are asked one by one, which it is that they find.
+        let dear = "LENGTH(p.correlation_id) > 0 AND p.correlation_id REGEXP '(a?){300}b'";
+        let _ = all.join(Some(&filter(dear)), 1).unwrap();
+        let properties =
+            Properties { correlation_id: Some("a".repeat(250)), ..Properties::default() };
+        let properties = properties.to_bytes();
+        let view = MessageView { properties: &properties, body: b"{", ..MessageView::default() };
+        let mut scratch = SelectScratch::default();
+        let found = all.ask(&view, &mut scratch);
+        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+        assert_eq!((scratch.take_given_up(), scratch.take_bodies_unreadable()), (1, 1));
     }
 
     #[test]

@@ -234,6 +234,39 @@ fn filters_that_take_too_much_match_nothing_and_take_nothing_along() {
 }
 
 #[test]
+fn bodies_that_filters_ask_for_and_cannot_read_are_counted() {
+    let mut fixture = Fixture::new();
+    for queue in ["a", "b", "c"] {
+        fixture.queue(queue);
+    }
+    fixture.does(&bind_with("amq.topic", "a", "#", filter("b.x = 1 OR land = 'UK'")));
+    // Two ways to read bodies, of which neither can.
+    let fix = filter("b.55 = 'IBM'").with("x-filter-format", "nvfix");
+    fixture.does(&bind_with("amq.topic", "b", "#", fix));
+    fixture.does(&bind_with("amq.fanout", "c", "", filter("land = 'UK'")));
+    fixture.does(&bind_with("amq.direct", "c", "k", filter("b.x = 1")));
+    let uk = Table::new().with("land", "UK");
+    let long = format!("{{\"x\": \"{}\"}}", " ".repeat(1 << 20)).into_bytes();
+    let mut counted = |exchange: &str, key: &str, body: &[u8]| {
+        let found = fixture.reached_by(exchange, key, &uk, body);
+        let _ = fixture.routes.take_filter_samples().count();
+        let has_notes = fixture.routes.has_filter_notes();
+        let counted = fixture.routes.take_bodies_unreadable();
+        assert_eq!(has_notes, counted > 0);
+        assert!(!fixture.routes.has_filter_notes());
+        (found.concat(), counted)
+    };
+    for (body, counts) in
+        [(&b"{\"x\": 1}"[..], 0), (b"some text", 0), (b"{\"x\": 1", 1), (&long, 1)]
+    {
+        assert_eq!(counted("amq.topic", "k", body), ("a".into(), counts));
+    }
+    // Nobody asks for the body.
+    assert_eq!(counted("amq.fanout", "k", b"{"), ("c".into(), 0));
+    assert_eq!(counted("amq.direct", "k", b"{"), ("".into(), 1));
+}
+
+#[test]
 fn a_binding_that_is_there_is_found_before_its_filter_is_read() {
     let mut fixture = Fixture::new();
     fixture.queue("q");
