@@ -17,6 +17,7 @@ use crate::trie::print;
 use crate::value::{Value, holds};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use lepus_amqp::ValueRef;
 
 /// Filters of a set that is asked so, at most.
@@ -33,60 +34,189 @@ const PLACES_MAX: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Direct {
     names: Vec<Name>,
-    filters: Vec<Asked>,
+    /// By the bit of a filter, its place in the set.
+    filters: Vec<u32>,
+    /// All bits of names and of filters.
+    all_names: u32,
+    all_filters: u32,
     /// Number of conditions.
     conditions: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Name {
-    /// The first eight bytes.
+    /// What a field of that name begins with in a table: the length and the first seven bytes, and which bits that is of eight
+    /// bytes.
     print: u64,
+    mask: u64,
     name: Box<[u8]>,
-    conditions: Vec<Condition>,
+    /// Its bit among the names.
+    bit: u32,
+    /// The bits of the filters that have it, of those that compare it with numbers, and of those that do with something else.
+    filters: u32,
+    number_filters: u32,
+    other_filters: u32,
+    numbers: Vec<Range>,
+    others: Vec<Condition>,
 }
 
-/// A filter: all of its conditions must be TRUE.
+/// A condition that compares with a number.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// Its place in the set.
+struct Range {
+    /// Floats are on the right side from the one to the other; or those that are not, NaN among them.
+    low: f64,
+    high: f64,
+    is_negated: bool,
+    /// The bit of the filter that it belongs to.
     filter: u32,
-    /// The names that it has, a bit for each.
-    names: u32,
+    comparison: Comparison,
+    constant: Number,
 }
 
+impl Range {
+    fn new(filter: u32, comparison: Comparison, constant: Number) -> Range {
+        // The nearest float: between it and the constant there is none.
+        let near = constant.to_float();
+        let order = Number::Float(near).compare(constant);
+        let (is_less, is_more) = (order == Some(Ordering::Less), order == Some(Ordering::Greater));
+        let from = if is_less { near.next_up() } else { near };
+        let up_to = if is_more { near.next_down() } else { near };
+        let above = if is_more { near } else { near.next_up() };
+        let below = if is_less { near } else { near.next_down() };
+        let (low, high) = match comparison {
+            Comparison::Equal | Comparison::NotEqual => (from, up_to),
+            Comparison::Less => (f64::NEG_INFINITY, below),
+            Comparison::LessOrEqual => (f64::NEG_INFINITY, up_to),
+            Comparison::Greater => (above, f64::INFINITY),
+            Comparison::GreaterOrEqual => (from, f64::INFINITY),
+        };
+        let is_negated = comparison == Comparison::NotEqual;
+        Range { low, high, is_negated, filter, comparison, constant }
+    }
+
+    /// Whether it is TRUE of a number that is a float.
+    #[inline]
+    fn holds(&self, value: f64) -> bool {
+        ((self.low <= value) & (value <= self.high)) != self.is_negated
+    }
+}
+
+/// A condition that compares with something else.
 #[derive(Clone, Debug)]
 struct Condition {
-    /// The bits of the filters for which it is decisive.
     filter: u32,
     comparison: Comparison,
     constant: Literal,
 }
 
 impl Condition {
-    /// Whether it is TRUE of a value, which may be a `number`, unless `steps` runs out. Of values of unlike types and of null it is not.
-    #[inline]
-    fn is_true(&self, value: ValueRef<'_>, number: Option<Number>, steps: &mut Steps) -> bool {
-        match (&self.constant, value) {
-            (Literal::Text(constant), ValueRef::LongString(text)) => {
-                let more = steps::of_bytes(constant.len().min(text.len()));
-                (more == 0 || steps.spend(more))
-                    && match self.comparison {
-                        Comparison::Equal => *text == *constant.as_bytes(),
-                        comparison => holds(comparison, Some(text.cmp(constant.as_bytes()))),
-                    }
+    /// Whether it is TRUE of a string, unless `steps` runs out. Of values of unlike types it is not.
+    fn is_true_of_text(&self, text: &[u8], steps: &mut Steps) -> bool {
+        let Literal::Text(constant) = &self.constant else { return false };
+        let more = steps::of_bytes(constant.len().min(text.len()));
+        (more == 0 || steps.spend(more))
+            && match self.comparison {
+                Comparison::Equal => *text == *constant.as_bytes(),
+                comparison => holds(comparison, Some(text.cmp(constant.as_bytes()))),
             }
-            (Literal::Number(constant), _) => {
-                number.is_some_and(|number| holds(self.comparison, number.compare(*constant)))
-            }
-            (Literal::Bool(constant), ValueRef::Bool(value)) => match self.comparison {
-                Comparison::Equal => *constant == value,
-                Comparison::NotEqual => *constant != value,
-                // They have no order.
-                _ => false,
-            },
+    }
+
+    /// Whether it is TRUE of a boolean.
+    fn is_true_of_bool(&self, value: bool) -> bool {
+        match (&self.constant, self.comparison) {
+            (Literal::Bool(constant), Comparison::Equal) => *constant == value,
+            (Literal::Bool(constant), Comparison::NotEqual) => *constant != value,
+            // They have no order.
             _ => false,
         }
+    }
+}
+
+impl Name {
+    /// A name without conditions; `None` for one that is too long to stand in a table.
+    fn new(name: &[u8], bit: u32) -> Option<Name> {
+        let length = u8::try_from(name.len()).ok()?;
+        let mut start = Vec::from([length]);
+        start.extend_from_slice(name);
+        Some(Name {
+            print: print(&start, 0, start.len()),
+            mask: print(&[0xff; 8], 0, start.len().min(8)),
+            name: name.into(),
+            bit,
+            filters: 0,
+            number_filters: 0,
+            other_filters: 0,
+            numbers: Vec::new(),
+            others: Vec::new(),
+        })
+    }
+
+    fn push(&mut self, filter: u32, comparison: Comparison, constant: Literal) {
+        self.filters |= filter;
+        match constant {
+            Literal::Number(constant) => {
+                self.number_filters |= filter;
+                self.numbers.push(Range::new(filter, comparison, constant));
+            }
+            constant => {
+                self.other_filters |= filter;
+                self.others.push(Condition { filter, comparison, constant });
+            }
+        }
+    }
+
+    /// The bits of the filters that a value is not TRUE for, unless `steps` runs out.
+    #[inline]
+    fn refused(&self, value: ValueRef<'_>, steps: &mut Steps) -> u32 {
+        let number = match value {
+            ValueRef::LongString(text) => {
+                return self.refused_unless(|condition| condition.is_true_of_text(text, steps));
+            }
+            ValueRef::Bool(value) => {
+                return self.refused_unless(|condition| condition.is_true_of_bool(value));
+            }
+            other => match headers::of(other, &[]) {
+                Value::Number(number) => number,
+                // Nothing is TRUE of it.
+                _ => return self.filters,
+            },
+        };
+        match number.exact() {
+            Some(float) => self.numbers.iter().fold(self.other_filters, |refused, range| {
+                if range.holds(float) { refused } else { refused | range.filter }
+            }),
+            None => self.refused_large(number),
+        }
+    }
+
+    #[cold]
+    fn refused_large(&self, number: Number) -> u32 {
+        self.numbers.iter().fold(self.other_filters, |refused, range| {
+            match holds(range.comparison, number.compare(range.constant)) {
+                true => refused,
+                false => refused | range.filter,
+            }
+        })
+    }
+
+    /// Those that compare it with a number, and of the others those of which it is not so.
+    #[inline(never)]
+    fn refused_unless(&self, mut is_true: impl FnMut(&Condition) -> bool) -> u32 {
+        self.others.iter().fold(self.number_filters, |refused, condition| {
+            if is_true(condition) { refused } else { refused | condition.filter }
+        })
+    }
+
+    /// Bytes that it takes beside its place.
+    fn bytes(&self) -> usize {
+        let of_constant = |condition: &Condition| match &condition.constant {
+            Literal::Text(text) => text.len(),
+            _ => 0,
+        };
+        self.name.len()
+            + self.numbers.capacity() * size_of::<Range>()
+            + self.others.capacity() * size_of::<Condition>()
+            + self.others.iter().map(of_constant).sum::<usize>()
     }
 }
 
@@ -132,18 +262,6 @@ fn comparisons<'e>(
     }
 }
 
-/// What number a value is, if it is one.
-#[inline]
-fn number(value: ValueRef<'_>) -> Option<Number> {
-    match value {
-        ValueRef::LongString(_) | ValueRef::Bool(_) => None,
-        other => match headers::of(other, &[]) {
-            Value::Number(number) => Some(number),
-            _ => None,
-        },
-    }
-}
-
 /// The name of a header, of which nothing inside is meant.
 fn name(path: &Path) -> Option<&str> {
     match path {
@@ -179,24 +297,24 @@ impl Direct {
     fn of(filters: &[(u32, Filter)]) -> Option<Direct> {
         let mut direct = Direct::default();
         for (bit, (place, filter)) in filters.iter().enumerate() {
-            let mut asked = Asked { filter: *place, names: 0 };
             let is_suitable = comparisons(filter.tree(), |name, comparison, constant| {
-                let found = direct.names.iter().position(|known| *known.name == *name.as_bytes());
-                let at = found.unwrap_or_else(|| {
-                    let (print, name) = (print(name.as_bytes(), 0, name.len()), name.as_bytes());
-                    direct.names.push(Name { print, name: name.into(), conditions: Vec::new() });
-                    direct.names.len() - 1
-                });
-                asked.names |= 1 << at;
-                let condition = Condition { filter: 1 << bit, comparison, constant };
-                direct.names[at].conditions.push(condition);
+                let name = name.as_bytes();
+                let found = direct.names.iter().position(|known| *known.name == *name);
+                let at = found.unwrap_or(direct.names.len());
+                if at == direct.names.len() {
+                    let Some(name) = Name::new(name, 1 << at) else { return false };
+                    direct.all_names |= name.bit;
+                    direct.names.push(name);
+                }
+                direct.names[at].push(1 << bit, comparison, constant);
                 direct.conditions += 1;
                 direct.names.len() <= NAMES_MAX && direct.conditions <= CONDITIONS_MAX
             });
             if !is_suitable {
                 return None;
             }
-            direct.filters.push(asked);
+            direct.all_filters |= 1 << bit;
+            direct.filters.push(*place);
         }
         Some(direct)
     }
@@ -211,43 +329,41 @@ impl Direct {
         if !steps.spend(1 + self.conditions as u64) {
             return 0;
         }
-        let mut alive = (1 << self.filters.len()) - 1;
-        let (mut met, all) = (0, (1 << self.names.len()) - 1);
+        let (mut alive, mut met) = (self.all_filters, 0);
         for field in table.fields() {
             let (start, end) = field.name;
-            let print = print(bytes, start, end);
-            let is_it = |name: &Name| {
-                name.print == print
-                    && name.name.len() == end - start
-                    && (end - start <= 8 || *name.name == bytes[start..end])
+            let place = start - 1;
+            let print = match bytes.get(place..).and_then(|bytes| bytes.first_chunk()) {
+                Some(chunk) => u64::from_le_bytes(*chunk),
+                None => print(bytes, place, end),
             };
-            let Some(at) = self.names.iter().position(is_it) else { continue };
+            let is_it = |name: &Name| {
+                (name.print ^ print) & name.mask == 0
+                    && (end - start <= 7 || *name.name == bytes[start..end])
+            };
+            let Some(name) = self.names.iter().find(|name| is_it(name)) else { continue };
             // Of equal names the first counts.
-            if met & (1 << at) != 0 {
+            if met & name.bit != 0 {
                 continue;
             }
             let Some(value) = field.value() else { break };
-            met |= 1 << at;
+            met |= name.bit;
             let more = headers::of_decimal(value);
             if more > 0 && !steps.spend(more) {
                 return 0;
             }
-            let number = number(value);
-            for condition in &self.names[at].conditions {
-                if !condition.is_true(value, number, steps) {
-                    alive &= !condition.filter;
-                }
+            alive &= !name.refused(value, steps);
+            if alive == 0 {
+                return 0;
             }
-            if alive == 0 || met == all {
-                break;
+            if met == self.all_names {
+                return alive;
             }
         }
-        if met != all {
-            // What is missing is equal to nothing.
-            for (bit, asked) in self.filters.iter().enumerate() {
-                if asked.names & !met != 0 {
-                    alive &= !(1 << bit);
-                }
+        // What is missing is equal to nothing.
+        for name in &self.names {
+            if met & name.bit == 0 {
+                alive &= !name.filters;
             }
         }
         alive
@@ -255,20 +371,10 @@ impl Direct {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let of_constant = |condition: &Condition| match &condition.constant {
-            Literal::Text(text) => text.len(),
-            _ => 0,
-        };
-        let of_name = |name: &Name| {
-            name.name.len()
-                + name.conditions.capacity() * size_of::<Condition>()
-                + name.conditions.iter().map(of_constant).sum::<usize>()
-                + NORMAL_MAX / 8
-        };
         size_of::<Direct>()
             + self.names.capacity() * size_of::<Name>()
-            + self.filters.capacity() * size_of::<Asked>()
-            + self.names.iter().map(of_name).sum::<usize>()
+            + self.filters.capacity() * size_of::<u32>()
+            + self.names.iter().map(|name| name.bytes() + NORMAL_MAX / 8).sum::<usize>()
     }
 }
 
@@ -304,18 +410,26 @@ impl FilterSet {
         let before = out.len();
         let mut steps = Steps::new(steps_max);
         steps.allow((self.program.paths.slots() / SLOTS_PER_STEP) as u64);
-        let mut found = direct.ask(message, &mut steps);
+        let found = direct.ask(message, &mut steps);
+        if found != 0 {
+            self.push_uses(direct, found, &mut steps, out);
+        }
+        Report::of(&steps, false, out, before)
+    }
+
+    /// Appends the uses of filters by their bits, unless `steps` runs out.
+    #[inline(never)]
+    fn push_uses(&self, direct: &Direct, mut found: u32, steps: &mut Steps, out: &mut Vec<Match>) {
         while found != 0 {
-            let asked = direct.filters[found.trailing_zeros() as usize];
+            let place = direct.filters[found.trailing_zeros() as usize];
             found &= found - 1;
-            let entry = self.filters[asked.filter as usize].as_ref();
+            let entry = self.filters[place as usize].as_ref();
             let entry = entry.expect("those that are asked directly are found anew when one goes");
             if !steps.spend(entry.uses.len() as u64) {
                 break;
             }
             out.extend_from_slice(&entry.uses);
         }
-        Report::of(&steps, false, out, before)
     }
 }
 
@@ -331,7 +445,9 @@ mod tests {
     use lepus_amqp::{Properties, Table};
     use lepus_base::{HashState, Rng};
 
-    const NAMES: [&str; 5] = ["a", "b", "price", "a longer name", "a longer nome"];
+    /// Some have all of their bytes in the first eight of a field, some begin as others do.
+    const NAMES: [&str; 7] =
+        ["a", "b", "price", "a longe", "a longer", "a longer name", "a longer nome"];
 
     fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
         all[rng.below(all.len() as u64) as usize]
@@ -436,6 +552,63 @@ mod tests {
             }
         }
         assert!(matches > 2_000, "{matches} of {asked}");
+    }
+
+    #[test]
+    fn a_float_is_inside_the_ends_of_a_comparison_where_that_is_true_of_it() {
+        let large = 9_007_199_254_740_993_i64;
+        let mut constants: Vec<Number> =
+            [0, 1, -1, large, -large, large - 2, i64::MAX, i64::MIN].map(Number::Signed).into();
+        constants.extend([i64::MAX as u64 + 1, u64::MAX].map(Number::Unsigned));
+        let floats = [0.0, -0.0, 1.5, f64::MIN_POSITIVE, 5e-324, f64::MAX, f64::MIN, 1e300];
+        constants.extend(floats.map(Number::Float));
+        let of = |constant: &Number| {
+            let near = constant.to_float();
+            [near.next_down().next_down(), near.next_down(), near, near.next_up()]
+        };
+        let mut values: Vec<f64> = constants.iter().flat_map(of).collect();
+        values.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+        let mut checked = 0;
+        for constant in constants {
+            for comparison in [
+                Comparison::Equal,
+                Comparison::NotEqual,
+                Comparison::Less,
+                Comparison::LessOrEqual,
+                Comparison::Greater,
+                Comparison::GreaterOrEqual,
+            ] {
+                let range = Range::new(1, comparison, constant);
+                for &value in &values {
+                    let expected = holds(comparison, Number::Float(value).compare(constant));
+                    assert_eq!(range.holds(value), expected, "{value} {comparison:?} {constant:?}");
+                    checked += usize::from(expected);
+                }
+            }
+        }
+        assert!(checked > 3_000, "{checked}");
+    }
+
+    #[test]
+    fn a_name_that_no_header_can_have_is_met_by_none() {
+        for length in [255, 256, 300] {
+            let mut set = set();
+            // Its first bytes are those of a header without a name.
+            let name = "\0".repeat(length);
+            add(&mut set, &format!("[{name}] = 1"), 0);
+            assert_eq!(set.direct.is_some(), length == 255);
+            let matches = |name: &str| {
+                let headers = Table(Vec::from([(name.to_owned(), Header::I32(1))]));
+                let properties = Properties { headers: Some(headers), ..Properties::default() };
+                let properties = properties.to_bytes();
+                let message = Message::new(&properties, b"", BodyFormat::Auto, Meta::default());
+                let mut found = Vec::new();
+                set.matches(&message, u64::MAX, &mut Scratch::default(), &mut found);
+                !found.is_empty()
+            };
+            assert!(!matches("") && !matches("\0"));
+            assert_eq!(matches(&name[..255]), length == 255);
+        }
     }
 
     #[test]

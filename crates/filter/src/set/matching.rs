@@ -71,7 +71,22 @@ impl FilterSet {
     /// Appends all uses of filters that are TRUE for a message, in the order in which they were made; none where that
     /// takes more than so many steps beside those of reading the message, see [`Report::steps`] and
     /// [`FilterSet::reading_steps`]. What would take more is not begun.
+    #[inline]
     pub fn matches(
+        &self,
+        message: &Message<'_>,
+        steps_max: u64,
+        scratch: &mut Scratch,
+        out: &mut Vec<Match>,
+    ) -> Report {
+        match &self.direct {
+            Some(direct) => self.match_directly(direct, message, steps_max, out),
+            None => self.match_by_groups(message, steps_max, scratch, out),
+        }
+    }
+
+    #[inline(never)]
+    fn match_by_groups(
         &self,
         message: &Message<'_>,
         steps_max: u64,
@@ -80,9 +95,6 @@ impl FilterSet {
     ) -> Report {
         if self.is_empty() {
             return Report::default();
-        }
-        if let Some(direct) = &self.direct {
-            return self.match_directly(direct, message, steps_max, out);
         }
         let before = out.len();
         scratch.room.begin(&self.program, steps_max);
