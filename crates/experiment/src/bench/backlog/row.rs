@@ -220,14 +220,30 @@ fn fill(
     Ok((Line::new(kind.name(), phase, figures).with("empty MB", empty_mb), loaded))
 }
 
+/// On files that are written for the first time, for which a file system notes more than on those that were written before,
+/// and on the others.
 fn one_by_one(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let kind = wanted(kind)?;
+    let persister = floor::Persister::start(plan, plan.scaled(20_000))?;
+    let mut lines = one_by_one_in(plan, kind, &persister, false)?;
+    lines.extend(one_by_one_in(plan, kind, &persister, true)?);
+    Ok(lines)
+}
+
+fn one_by_one_in(
+    plan: &Plan,
+    kind: Kind,
+    persister: &floor::Persister,
+    again: bool,
+) -> io::Result<Vec<Line>> {
     // Many short turns: what else the disk does, and what it may do, changes from second to second.
     let each = plan.scaled(20_000) / TURNS as u64;
     let messages = each * TURNS as u64;
     let number = each.to_string();
     let visit = Visit::start(plan, kind, &[], true)?;
-    let persister = floor::Persister::start(plan, each)?;
+    if again {
+        write_files(plan, &visit)?;
+    }
     let words = ["-x", "1", "-y", "0", "-s", "1024", "-u", QUEUE, "-c", "1", "-C", &number];
     let mut turns = Vec::new();
     let mut floors = Vec::new();
@@ -240,23 +256,37 @@ fn one_by_one(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
             turns.push(loaded);
         }
     }
-    drop(persister);
     let note = leftover(&visit, QUEUE, messages + each)?;
+    let phase = if again { "window 1, files used before" } else { "window 1" };
     let floor = |of: fn(&floor::Echoed) -> f64| median(floors.iter().map(of));
     let (floor_median, floor_rate) = (floor(|one| one.median), floor(|one| one.rate));
     let figures = Figures { messages, rate: floor_rate, ..Figures::default() };
-    let floor_line = Line::new("null persister", "window 1", figures)
+    let floor_line = Line::new("null persister", phase, figures)
         .with("median µs", floor_median)
         .with("99th µs", floor(|one| one.last));
     let loaded = Loaded::together(&turns);
     let (typical, last) = loaded.confirms.unwrap_or((f64::NAN, f64::NAN));
     let figures = visit.end(&loaded, messages, messages * 1_024)?;
-    let line = Line::new(kind.name(), "window 1", figures)
+    let line = Line::new(kind.name(), phase, figures)
         .with("median µs", typical)
         .with("99th µs", last)
         .with("median by the null persister's", typical / floor_median)
         .noting(note);
     Ok(vec![floor_line, line])
+}
+
+/// Has the broker write its files and purge what is in them, twice: what it has made ahead is written by then as well.
+fn write_files(plan: &Plan, visit: &Visit) -> io::Result<()> {
+    let messages = plan.scaled(60_000);
+    let number = messages.to_string();
+    let words = ["-x", "1", "-y", "0", "-s", "1024", "-u", QUEUE, "-c", "500", "-C", &number];
+    for _ in 0..2 {
+        visit.load(plan, tester(plan, Tester::Own, visit.port(), &words))?;
+        let mut peer = visit.peer()?;
+        peer.send(1, queue::Purge { queue: QUEUE, ..Default::default() });
+        peer.expect("queue.purge-ok")?;
+    }
+    Ok(())
 }
 
 fn hundred_queues(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
