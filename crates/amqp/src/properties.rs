@@ -144,7 +144,6 @@ impl<'a> PropertiesRef<'a> {
     }
 
     /// The headers.
-    #[inline]
     #[must_use]
     pub fn headers(self) -> Option<TableRef<'a>> {
         self.field(Property::Headers).map(TableRef::trusted)

@@ -186,6 +186,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token and the byte at which it begins.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<(Token<'t>, usize), FilterError> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r' | 0x0c) = self.text.as_bytes().get(self.at) {
             self.at += 1;

@@ -18,7 +18,8 @@ use crate::value::{Value, holds};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use lepus_amqp::ValueRef;
+use lepus_amqp::properties::Property;
+use lepus_amqp::{TableRef, ValueRef};
 
 /// Filters of a set that is asked so, at most.
 pub(super) const FILTERS_MAX: usize = 4;
@@ -322,7 +323,9 @@ impl Direct {
     /// The bits of the filters that a message matches; they mean nothing where `steps` has run out.
     #[inline]
     fn ask(&self, message: &Message<'_>, steps: &mut Steps) -> u32 {
-        let table = message.properties.headers().unwrap_or_default();
+        // In line, as [`lepus_amqp::PropertiesRef::headers`] is not.
+        let table = message.properties.field(Property::Headers).unwrap_or_default();
+        let table = TableRef::trusted(table);
         let bytes = table.bytes();
         steps.allow(steps::of_headers(bytes.len()));
         // One for the message.
