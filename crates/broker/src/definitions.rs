@@ -371,7 +371,7 @@ impl Definitions {
 
     /// Whether a slice of something that was deleted may go, as far as deletions and other shards are concerned.
     pub(crate) fn has_slices(&self) -> bool {
-        self.deletions.has_slices() && !self.followers.have_a_slice()
+        self.deletions.has_slices() && !self.followers.have_slices()
     }
 
     /// The deletion of which further slices may go: none do while decisions wait for the log, which hold for the directory

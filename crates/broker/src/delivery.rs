@@ -470,7 +470,9 @@ impl Sink for QueuePort<'_> {
 
     #[inline]
     fn spills(&self, taken_bytes: u64) -> bool {
-        self.journal.is_on() && self.shard.must_spill(taken_bytes)
+        self.journal.is_on()
+            && (self.shard.must_spill(taken_bytes)
+                || (self.shard.may_spill(taken_bytes) && self.journal.has_ample_room(self.log)))
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {

@@ -45,6 +45,8 @@ const READERS_MAX: usize = 256;
 
 /// Segments whose beginning is remembered.
 const BEGUN_MAX: usize = 4096;
+/// Room that a log has where what need not go there does: more than most messages take.
+const AMPLE_BYTES: usize = 16 * 1024;
 
 /// Something that waits until a log is durable up to `end`.
 #[derive(Clone, Copy, Debug)]
@@ -379,6 +381,12 @@ impl Journal {
     /// Whether one of the logs gets no room but what comes free in it.
     pub(crate) fn is_full(&self, logs: LogSet) -> bool {
         self.named(logs).any(|log| log.phase == Phase::Running && log.store.makes_no_room())
+    }
+
+    /// Whether the log at this place has room for what need not go there.
+    pub(crate) fn has_ample_room(&self, place: u16) -> bool {
+        let log = self.logs.get(usize::from(place));
+        log.is_some_and(|log| log.phase == Phase::Running && log.store.has_ample_room(AMPLE_BYTES))
     }
 
     /// A queue of this shard has its messages in the log at this place.

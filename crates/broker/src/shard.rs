@@ -29,8 +29,10 @@ use crate::settings::{Limits, Settings};
 use crate::timers::Timers;
 use crate::trace::Tracing;
 
-/// What messages of one queue may take in memory before those that follow go to the log.
-const QUEUE_MESSAGES_BYTES_MAX: u64 = 4 << 20;
+/// What messages of one queue take in memory before those that follow go to the log if it has ample room, and before they
+/// do in any case.
+const QUEUE_MESSAGES_BYTES_SPARED: u64 = 4 << 20;
+const QUEUE_MESSAGES_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of chunks that one slice of compaction frees at most.
 const COMPACTED_AT_ONCE_BYTES: usize = 1024 * 1024;
 
@@ -182,6 +184,12 @@ impl Shard {
             || self.pool.used() >= self.spilling_bytes()
             || self.backpressure.is_memory_short();
         is_much && !self.is_committing
+    }
+
+    /// Whether it goes there already because there is room for it, though it need not.
+    #[inline]
+    pub(crate) fn may_spill(&self, taken_bytes: u64) -> bool {
+        taken_bytes >= QUEUE_MESSAGES_BYTES_SPARED && !self.is_committing
     }
 
     /// Bytes of messages in memory above which transient ones go to the log, where there is one.

@@ -163,3 +163,29 @@ fn a_letter_that_waits_for_a_report_needs_no_room_when_there_is_memory_again() {
     }
     assert!(!waits(&world));
 }
+
+/// Its messages go to the log only if there is room: a queue that nobody reads is no reason to hold up all publishers.
+#[test]
+fn a_transient_queue_that_grows_asks_for_no_room_in_a_full_log() {
+    /// More than such a queue has in memory where there is room, and less than it has in any case.
+    const MESSAGES: u64 = 800;
+    for is_full in [false, true] {
+        let mut store = StoreOptions::default();
+        if is_full {
+            store.template.segments_max = 20;
+        }
+        let world = World::with(Options { shards: 1, store: Some(store), ..Options::default() });
+        let channel = world.channel(0);
+        channel.declare("t");
+        let held = |world: &World| world.broker(0, |broker| broker.shard.memory());
+        let before = held(&world);
+        (0..MESSAGES).for_each(|_| channel.publish("", "t", vec![b'2'; 10_000]));
+        world.advance(1_000);
+        assert_eq!(world.queue("t").ready, MESSAGES);
+        let taken = held(&world) - before;
+        assert_eq!(taken > 6_000_000, is_full, "{taken} bytes");
+        for _ in 0..MESSAGES {
+            assert_eq!(channel.get("t").expect("a message").body.len(), 10_000);
+        }
+    }
+}

@@ -116,8 +116,8 @@ impl Broker {
 
     /// As much as one slice may cost goes, on every shard: a part of what was deleted first, or all of
     /// several things that had little. Nothing while decisions wait for the log, which hold for the
-    /// directory as it is, and nothing before the others have done with the slices before: a shard that applies
-    /// slices as fast as another makes them does nothing else.
+    /// directory as it is, and nothing while another shard has several slices to apply: one that applies them as fast as
+    /// they are made does nothing else.
     fn clear_some(&mut self, now: Now, out: &mut Outbox) {
         if !self.definitions.has_slices() {
             return;

@@ -3,12 +3,15 @@
 //! A shard applies what is in its lane before it does anything else. If changes came as fast as it applies them it would
 //! do nothing else, so the shard that makes them waits for those that follow.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use lepus_base::ShardId;
 
 /// Changes that some shard has not applied, or not said so, at most.
 const AHEAD_MAX: u64 = 512;
+/// Slices of deletions that some shard has not applied, at most: each is a fraction of a millisecond.
+const SLICES_AHEAD_MAX: usize = 4;
 /// A shard says how many changes it has applied when there are so many, and at each slice of a deletion.
 const TOLD_TOGETHER: u32 = 64;
 
@@ -17,8 +20,8 @@ const TOLD_TOGETHER: u32 = 64;
 pub(super) struct Followers {
     /// Changes that were told.
     told: u64,
-    /// Of these, changes up to the last slice of a deletion.
-    last_slice: u64,
+    /// Of these, by number, the slices of deletions that some shard has yet to apply.
+    slices: VecDeque<u64>,
     /// How many each shard has applied, by shard; the own one's does not count.
     applied: Vec<u64>,
     /// The least of those.
@@ -32,14 +35,14 @@ impl Followers {
         // A shard is never behind itself.
         applied[own.index()] = u64::MAX;
         let least = if shards > 1 { 0 } else { u64::MAX };
-        Followers { told: 0, last_slice: 0, applied, least }
+        Followers { told: 0, slices: VecDeque::new(), applied, least }
     }
 
     /// A change was told.
     pub(super) fn tell(&mut self, is_slice: bool) {
         self.told += 1;
-        if is_slice {
-            self.last_slice = self.told;
+        if is_slice && self.least < self.told {
+            self.slices.push_back(self.told);
         }
     }
 
@@ -49,6 +52,7 @@ impl Followers {
         *applied += u64::from(count);
         assert!(*applied <= self.told, "a shard has applied more changes than there are");
         self.least = self.applied.iter().copied().min().unwrap_or(u64::MAX);
+        while self.slices.pop_front_if(|number| *number <= self.least).is_some() {}
     }
 
     /// Whether some shard has so much to follow that no further change is made, where `waiting` have been decided.
@@ -56,9 +60,9 @@ impl Followers {
         (self.told + waiting as u64).saturating_sub(self.least) >= AHEAD_MAX
     }
 
-    /// Whether some shard has a slice of a deletion to apply.
-    pub(super) fn have_a_slice(&self) -> bool {
-        self.least < self.last_slice
+    /// Whether some shard has so many slices of deletions to apply that no further one is made.
+    pub(super) fn have_slices(&self) -> bool {
+        self.slices.len() >= SLICES_AHEAD_MAX
     }
 }
 
@@ -105,14 +109,17 @@ mod tests {
             let told = following.apply(false);
             assert_eq!(told, (number % TOLD_TOGETHER == 0).then_some(TOLD_TOGETHER));
             told.into_iter().for_each(|count| followers.follow(ShardId(1), count));
-            assert!(!followers.have_a_slice());
+            assert!(!followers.have_slices());
         }
         followers.tell(false);
         assert_eq!(following.apply(false), None);
-        followers.tell(true);
-        assert!(followers.have_a_slice());
+        for _ in 0..SLICES_AHEAD_MAX {
+            assert!(!followers.have_slices());
+            followers.tell(true);
+        }
+        assert!(followers.have_slices());
         followers.follow(ShardId(1), following.apply(true).expect("it is told at once"));
-        assert!(!followers.have_a_slice());
+        assert!(!followers.have_slices());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) const FILTERS_MAX: usize = 4;
 /// Distinct headers that they name, and conditions that they have.
 const NAMES_MAX: usize = 8;
 const CONDITIONS_MAX: usize = 32;
+/// Bytes of a table of headers whose fields are few enough that they need not be counted.
+const SHORT_TABLE_BYTES_MAX: usize = 256;
 /// Bytes of the normal form of such a filter: it is read again when others come and go.
 const NORMAL_MAX: usize = 512;
 /// Places of filters that are looked at for those that are there.
@@ -325,6 +327,20 @@ impl Direct {
     fn ask(&self, message: &Message<'_>, steps: &mut Steps) -> u32 {
         // In line, as [`lepus_amqp::PropertiesRef::headers`] is not.
         let table = message.properties.field(Property::Headers).unwrap_or_default();
+        if table.len() > SHORT_TABLE_BYTES_MAX {
+            return self.ask_long(table, steps);
+        }
+        self.ask_table::<false>(table, steps)
+    }
+
+    #[inline(never)]
+    fn ask_long(&self, table: &[u8], steps: &mut Steps) -> u32 {
+        self.ask_table::<true>(table, steps)
+    }
+
+    /// The same of a table of headers; each field counts in one that may have very many.
+    #[inline]
+    fn ask_table<const IS_LONG: bool>(&self, table: &[u8], steps: &mut Steps) -> u32 {
         let table = TableRef::trusted(table);
         let bytes = table.bytes();
         steps.allow(steps::of_headers(bytes.len()));
@@ -334,6 +350,9 @@ impl Direct {
         }
         let (mut alive, mut met) = (self.all_filters, 0);
         for field in table.fields() {
+            if IS_LONG && !steps.spend(1) {
+                return 0;
+            }
             let (start, end) = field.name;
             let place = start - 1;
             let print = match bytes.get(place..).and_then(|bytes| bytes.first_chunk()) {
@@ -449,8 +468,8 @@ mod tests {
     use lepus_base::{HashState, Rng};
 
     /// Some have all of their bytes in the first eight of a field, some begin as others do.
-    const NAMES: [&str; 7] =
-        ["a", "b", "price", "a longe", "a longer", "a longer name", "a longer nome"];
+    const NAMES: [&str; 8] =
+        ["a", "b", "price", "a longe", "a longer", "a longes", "a longer name", "a longer nome"];
 
     fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
         all[rng.below(all.len() as u64) as usize]
@@ -555,6 +574,42 @@ mod tests {
             }
         }
         assert!(matches > 2_000, "{matches} of {asked}");
+    }
+
+    /// Steps beside reading of a set of these filters for a message with these headers.
+    fn steps(texts: &[&str], headers: Vec<(String, Header)>) -> u64 {
+        let mut set = set();
+        for (text, target) in texts.iter().zip(0..) {
+            add(&mut set, text, target);
+        }
+        assert!(set.direct.is_some(), "{texts:?}");
+        let properties = Properties { headers: Some(Table(headers)), ..Properties::default() };
+        let properties = properties.to_bytes();
+        let message = Message::new(&properties, b"", BodyFormat::Auto, Meta::default());
+        let (mut scratch, mut found) = (Scratch::default(), Vec::new());
+        let report = set.matches(&message, u64::MAX, &mut scratch, &mut found);
+        assert_eq!(found.len(), texts.len());
+        report.steps - report.reading_steps
+    }
+
+    #[test]
+    fn conditions_matches_long_strings_and_fields_of_long_tables_count() {
+        let a = || Vec::from([("a".to_owned(), Header::I32(1))]);
+        let one = steps(&["a = 1"], a());
+        assert_eq!(steps(&["a = 1 AND a < 9 AND a > 0"], a()), one + 2);
+        // Equal filters are one with several uses.
+        assert_eq!(steps(&["a = 1"; 5], a()), one + 4);
+        let text = "x".repeat(448);
+        let of_text = |text: &str| {
+            steps(&[&format!("a = '{text}'")], Vec::from([("a".to_owned(), text.into())]))
+        };
+        // The table is a long one, of one field.
+        assert_eq!(of_text(&text) - of_text(""), 7 + 1);
+        let many = |count: usize| {
+            let others = (0..count).map(|_| ("b".to_owned(), Header::Void));
+            steps(&["a = 1"], others.chain(a()).collect())
+        };
+        assert_eq!(many(60_000), one + 60_001);
     }
 
     #[test]

@@ -117,6 +117,12 @@ impl Store {
         self.log.would_take(bytes)
     }
 
+    /// The same for who need not append anything, and does only as long as most of what there may be is free.
+    #[must_use]
+    pub fn has_ample_room(&self, bytes: usize) -> bool {
+        self.log.would_take(bytes) && !self.log.is_nearly_full()
+    }
+
     /// Whether the messages that are appended next, or whose room is asked for, are passed on: each takes
     /// the place of one in this log that is settled as soon as it is there. They may use
     /// [`crate::Settings::passing_segments`].

@@ -15,6 +15,8 @@ const QUEUE: &str = "backlog";
 const GROUP: u64 = 100;
 /// Turns of the row in which a broker is measured beside the floor.
 const TURNS: usize = 15;
+/// Messages of such a turn, at least.
+const EACH_MIN: u64 = 200;
 
 /// A word of a title that is a count, and what it is at the scale of a run.
 type Count = (&'static str, fn(&Plan) -> u64);
@@ -224,7 +226,7 @@ fn fill(
 /// and on the others.
 fn one_by_one(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
     let kind = wanted(kind)?;
-    let persister = floor::Persister::start(plan, plan.scaled(20_000))?;
+    let persister = floor::Persister::start(plan, plan.scaled(20_000).max(EACH_MIN))?;
     let mut lines = one_by_one_in(plan, kind, &persister, false)?;
     lines.extend(one_by_one_in(plan, kind, &persister, true)?);
     Ok(lines)
@@ -237,7 +239,7 @@ fn one_by_one_in(
     again: bool,
 ) -> io::Result<Vec<Line>> {
     // Many short turns: what else the disk does, and what it may do, changes from second to second.
-    let each = plan.scaled(20_000) / TURNS as u64;
+    let each = (plan.scaled(20_000) / TURNS as u64).max(EACH_MIN);
     let messages = each * TURNS as u64;
     let number = each.to_string();
     let visit = Visit::start(plan, kind, &[], true)?;
@@ -259,18 +261,22 @@ fn one_by_one_in(
     let note = leftover(&visit, QUEUE, messages + each)?;
     let phase = if again { "window 1, files used before" } else { "window 1" };
     let floor = |of: fn(&floor::Echoed) -> f64| median(floors.iter().map(of));
-    let (floor_median, floor_rate) = (floor(|one| one.median), floor(|one| one.rate));
-    let figures = Figures { messages, rate: floor_rate, ..Figures::default() };
+    let figures = Figures { messages, rate: floor(|one| one.rate), ..Figures::default() };
     let floor_line = Line::new("null persister", phase, figures)
-        .with("median µs", floor_median)
+        .with("median µs", floor(|one| one.median))
         .with("99th µs", floor(|one| one.last));
     let loaded = Loaded::together(&turns);
     let (typical, last) = loaded.confirms.unwrap_or((f64::NAN, f64::NAN));
-    let figures = visit.end(&loaded, messages, messages * 1_024)?;
+    // Each by the floor's of the moment before.
+    let pairs = turns.iter().zip(&floors);
+    let shares = pairs.filter_map(|(turn, floor)| Some(turn.confirms?.0 / floor.median));
+    // Of what was written and read in the whole visit some is the floor's, and what was written to make files.
+    let whole = visit.end(&loaded, messages, messages * 1_024)?;
+    let figures = Figures { written: 0.0, handed: 0.0, device_written: 0.0, read: 0.0, ..whole };
     let line = Line::new(kind.name(), phase, figures)
         .with("median µs", typical)
         .with("99th µs", last)
-        .with("median by the null persister's", typical / floor_median)
+        .with("median by the null persister's", median(shares))
         .noting(note);
     Ok(vec![floor_line, line])
 }
