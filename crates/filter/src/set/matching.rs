@@ -79,10 +79,12 @@ impl FilterSet {
         scratch: &mut Scratch,
         out: &mut Vec<Match>,
     ) -> Report {
-        match &self.direct {
-            Some(direct) => self.match_directly(direct, message, steps_max, out),
-            None => self.match_by_groups(message, steps_max, scratch, out),
+        if let Some(direct) = &self.direct
+            && let Some(report) = self.match_directly(direct, message, steps_max, out)
+        {
+            return report;
         }
+        self.match_by_groups(message, steps_max, scratch, out)
     }
 
     #[inline(never)]
