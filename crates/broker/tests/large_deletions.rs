@@ -110,20 +110,20 @@ fn slices_wait_for_shards_that_have_several_to_apply() {
     world.quietly(|| one.send(queue::Delete { queue: "q", ..Default::default() }));
     for turn in 0..3 {
         // Only shard 0 gets on, and serves its clients.
-        (0..50).for_each(|_| drop(world.round_without(&[1, 2])));
+        (0..50).for_each(|_| world.round_without(&[1, 2]));
         let left = bindings(&world, 0);
         let ahead = bindings(&world, 1).max(bindings(&world, 2)) - left;
         assert!(ahead > SLICE && ahead <= AHEAD * SLICE, "{ahead} bindings ahead");
         let asks = exchange::Declare { exchange: "amq.topic", passive: true, ..Default::default() };
         world.quietly(|| other.send(asks));
-        (0..3).for_each(|_| drop(world.round_without(&[1, 2])));
+        (0..3).for_each(|_| world.round_without(&[1, 2]));
         let answer = world.quietly(|| other.answer());
         assert_eq!(answer.map(|answer| answer.name()), Some("exchange.declare-ok"));
         // One of the two others is not enough.
-        (0..50).for_each(|_| drop(world.round_without(&[1 + turn % 2])));
+        (0..50).for_each(|_| world.round_without(&[1 + turn % 2]));
         assert_eq!(bindings(&world, 0), left);
         assert_eq!(bindings(&world, 2 - turn % 2), left);
-        (0..2).for_each(|_| drop(world.round_without(&[0])));
+        (0..2).for_each(|_| world.round_without(&[0]));
     }
     world.settle();
     one.expect("queue.delete-ok");

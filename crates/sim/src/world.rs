@@ -172,8 +172,8 @@ impl World {
     }
 
     /// The same, where these shards do not get on.
-    pub fn round_without(&self, held_up: &[u16]) -> bool {
-        self.0.borrow_mut().round_without(held_up)
+    pub fn round_without(&self, held_up: &[u16]) {
+        self.0.borrow_mut().round_without(held_up);
     }
 
     /// Lets time pass at once, without running anything.

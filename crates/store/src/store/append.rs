@@ -117,10 +117,11 @@ impl Store {
         self.log.would_take(bytes)
     }
 
-    /// The same for who need not append anything, and does only as long as most of what there may be is free.
+    /// Whether who need not append anything should: most of what there may be of the disk is free, and what is prepared takes
+    /// so many bytes, or nothing is prepared because nobody has appended anything for a while.
     #[must_use]
     pub fn has_ample_room(&self, bytes: usize) -> bool {
-        self.log.would_take(bytes) && !self.log.is_nearly_full()
+        !self.log.is_nearly_full() && (!self.log.is_ready() || self.log.would_take(bytes))
     }
 
     /// Whether the messages that are appended next, or whose room is asked for, are passed on: each takes
