@@ -53,6 +53,34 @@ fn answers_that_are_not_read_stop_the_reading_and_come_later() {
 }
 
 #[test]
+fn what_was_asked_for_by_a_client_that_is_gone_stays_for_others() {
+    for closes in [false, true] {
+        let world = World::with(Options { shards: 2, ..impatient() });
+        let (near, far) = (world.channel(0), world.channel(1));
+        // It stays on its shard, so that the rest waits behind the first question.
+        far.declare_exclusive("");
+        fill(&near, "q", 500, 10_000);
+        let end = || if closes { far.client().say_close() } else { far.client().reset() };
+        world.quietly(|| {
+            for _ in 0..500 {
+                far.send(basic::Get { queue: "q", no_ack: true });
+            }
+            far.send(basic::Consume { queue: "q", no_ack: true, ..Default::default() });
+            far.publish("", "q", "said before the end");
+            // The first waits for its answer, the others behind it.
+            (0..3).for_each(|_| world.round_without(&[0]));
+            end();
+        });
+        world.settle();
+        let left: Vec<_> = core::iter::from_fn(|| near.get_no_ack("q")).collect();
+        // A few were asked for before the end was seen.
+        assert!(left.len() > 450, "{} messages are left", left.len());
+        assert_eq!(left.last().unwrap().text(), "said before the end");
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
 fn returned_messages_that_are_not_read_stop_the_publisher() {
     everywhere_with(&impatient(), |stage| {
         let far = stage.far();

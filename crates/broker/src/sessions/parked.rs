@@ -9,7 +9,7 @@ use crate::channel::{At, Ending};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
 use crate::parked::{self, Parked};
-use crate::session::Asked;
+use crate::session::{Asked, Operation};
 use crate::sessions::SessionSide;
 use crate::sessions::lifecycle::answer_parked_close;
 
@@ -126,6 +126,12 @@ impl SessionSide<'_> {
                     .session
                     .operation(frame)
                     .expect("what was read once can be read again");
+                let wants_messages =
+                    matches!(operation, Operation::Get { .. } | Operation::Consume(_));
+                if connection.end.is_some() && wants_messages {
+                    // Nobody would read them: they stay for others, and take no memory for it.
+                    return Some(used);
+                }
                 self.perform(now, at, &operation, asked, out);
             }
             Parked::Publish(publish) => {
