@@ -122,12 +122,14 @@ network-test: release ## Read through a small buffer in network namespaces with 
 	@.ci/install network
 	@tests/network/run
 
-soak: release ## Real clients while everything moves, clients and tools of the management API, instructions of filters, compiled filters, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+soak: release ## Real clients while everything moves, clients and tools of the management API, instructions of filters, compiled filters, ten million verdicts of filters held against a naive evaluator, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@RESTLESS=1 SHARDS='2 3' tests/e2e/run
 	@tests/management/suites rabbit-hole rust
 	@tests/management/tools ansible telegraf flower grafana rabbitmqadmin rabbitmqadmin-ng replayed
 	@$(MAKE) --no-print-directory instructions-filters
 	@$(MAKE) --no-print-directory experiment-filters FILTERS='--scale 0.01 --rounds 1'
+	@seed=$$(date +%s); echo "LEPUS_FILTER_SEED=$$seed"; LEPUS_FILTER_PAIRS=10000000 LEPUS_FILTER_SEED=$$seed \
+	    cargo test --release -p lepus-filter --test behaviour every_verdict
 	@SHARDS=1 tests/e2e/perf-test 60
 	@SHARDS=2 tests/e2e/perf-test 60
 	@$(BUILD) lepus-sim --quiet

@@ -44,6 +44,8 @@ pub struct Effort {
     reading: u32,
     /// What was used when the current one of these calls began.
     begin: u32,
+    /// Whether bytes were received at all in this turn: rows of publishes take no steps.
+    has_served: bool,
     /// When the log was told last that a message's routing takes too long.
     told: Option<Instant>,
     /// The same of filters that take too long.
@@ -112,6 +114,7 @@ impl Effort {
 
     /// They are, so far.
     pub(crate) fn end_reading(&mut self) {
+        self.has_served = true;
         self.reading = self.reading.saturating_add(self.used - self.begin);
         self.begin = self.used;
     }
@@ -122,15 +125,15 @@ impl Effort {
         self.reading >= TURN_STEPS
     }
 
-    /// Whether something was done for bytes that were received in this turn.
+    /// Whether bytes were received in this turn.
     pub(crate) fn has_served(&self) -> bool {
-        self.reading > 0
+        self.has_served
     }
 
     /// The turn ends.
     pub(crate) fn end_turn(&mut self) {
         self.renew();
-        self.reading = 0;
+        (self.reading, self.has_served) = (0, false);
     }
 
     /// Filters of an exchange take too long: whether the log is to be told.
@@ -165,6 +168,18 @@ pub(crate) fn first(targets: &[Target]) -> &[Target] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_sends_what_takes_no_steps_is_served_too() {
+        let mut effort = Effort::default();
+        effort.spend_on_queues(1);
+        assert!(!effort.has_served(), "that was for others");
+        effort.begin_reading();
+        effort.end_reading();
+        assert!(effort.has_served());
+        effort.end_turn();
+        assert!(!effort.has_served());
+    }
 
     #[test]
     fn what_mail_takes_keeps_no_client_from_being_read() {

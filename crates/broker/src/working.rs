@@ -10,8 +10,8 @@ use crate::queue::Queue;
 
 /// Entries released or expired in one slice of work.
 pub(crate) const WORK_BUDGET: usize = 512;
-/// Messages that filters look at in one slice, where clients may come at any time: some thirty microseconds.
-const SELECTING_BUDGET: usize = 32;
+/// Messages that filters look at in one slice, where clients may come at any time: some forty microseconds.
+const SELECTING_BUDGET: usize = 64;
 /// How long after a client was served others are expected.
 const SERVED_LATELY: Duration = Duration::from_millis(2);
 /// A message that filters look at takes about a microsecond. While clients are served there is one for so much time, a

@@ -228,6 +228,33 @@ fn topic_permissions_restrict_the_routing_keys_of_publishes_and_bindings() {
 }
 
 #[test]
+fn rules_of_routing_keys_that_change_hold_for_the_next_publish() {
+    let world = World::new(2);
+    world.add_user("ann", "secret");
+    world.permit("ann", "/", ".*", ".*", ".*");
+    let guest = world.channel(0);
+    guest.exchange("topics", "topic");
+    guest.declare("q");
+    guest.bind("q", "topics", "#");
+    let ann = world.connect_as(1, "ann", "secret").channel();
+    // Keys that no route is remembered of: what is remembered is that the exchange may be used.
+    ann.publish("topics", "bob.1", "1");
+    ann.publish("topics", "bob.2", "2");
+    restrict(&world, "^ann\\.", ".*");
+    ann.publish("topics", "ann.3", "3");
+    ann.publish("topics", "ann.4", "4");
+    assert!(ann.is_open());
+    ann.publish("topics", "bob.5", "5");
+    assert_eq!(ann.expect_refused().code, ReplyCode::ACCESS_REFUSED);
+    let ann = world.connect_as(1, "ann", "secret").channel();
+    ann.publish("topics", "ann.6", "6");
+    guest.delete_exchange("topics");
+    ann.publish("topics", "ann.7", "7");
+    assert_eq!(ann.expect_refused().code, ReplyCode::NOT_FOUND);
+    assert_eq!(world.queue("q").ready, 5);
+}
+
+#[test]
 fn copies_need_the_right_routing_keys_too() {
     let world = World::new(1);
     world.add_user("ann", "secret");

@@ -53,6 +53,18 @@ pub(crate) struct Link {
     pub(crate) binding: u32,
 }
 
+impl Link {
+    /// It as a number: the binding in the lower half.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.target.0) << 32 | u64::from(self.binding)
+    }
+
+    /// The one that gave this number.
+    pub(crate) fn from_bits(bits: u64) -> Link {
+        Link { target: Target((bits >> 32) as u32), binding: bits as u32 }
+    }
+}
+
 /// Stands for no link in [`Links`]; no exchange has this place.
 const EMPTY: Target = Target(u32::MAX);
 /// Stands for a list in [`Links`]; no exchange has this place.

@@ -276,9 +276,9 @@ impl Routes {
         let Outlet { router, filters, .. } = outlet;
         let mut verdicts = Verdicts::new(filters.as_deref(), message, &mut self.filters, &meter);
         // These have no place in such a router: the filters say which they are.
-        let matched = match router {
-            Router::All(_) => verdicts.find_all(bindings),
-            _ => Vec::new(),
+        let (matched, is_asked) = match router {
+            Router::All(_) => (verdicts.find_all(), true),
+            _ => (Vec::new(), false),
         };
         let mut emit = |links: &[Link]| {
             if !meter.spend(links.len() as u32) {
@@ -286,7 +286,7 @@ impl Routes {
             }
             list.reserve(links.len());
             for link in links {
-                if !is_living(link.target) || !verdicts.pass(link.binding) {
+                if !is_living(link.target) || !(is_asked || verdicts.pass(link.binding)) {
                     continue;
                 }
                 found = true;

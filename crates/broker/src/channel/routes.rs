@@ -78,6 +78,24 @@ impl Route {
     }
 }
 
+/// What was found when a publish to an exchange was allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// Whether the exchange delays messages.
+    pub(crate) is_delayed: bool,
+    /// Whether routing keys are to be checked too: the client's user may not use all.
+    pub(crate) has_topic_rules: bool,
+}
+
+/// The exchange to which a publish was allowed last. It holds while the directory's version does.
+#[derive(Debug, Default)]
+struct AllowedExchange {
+    /// Directory version; 0 is never one.
+    version: u64,
+    name: String,
+    allowed: Allowed,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Routes {
@@ -89,6 +107,8 @@ pub struct Routes {
     next: usize,
     /// Allocated bytes, the list's own not counted.
     bytes: usize,
+    /// Where the last publish was allowed of which the route was not known.
+    exchange: AllowedExchange,
     /// Whether the next publish may go in a row: the last one could.
     pub(crate) may_be_row: bool,
     /// Whether the way of the last publish is remembered.
@@ -154,6 +174,21 @@ impl Routes {
     #[inline]
     pub(crate) fn at(&self, place: usize) -> &Route {
         &self.list[place]
+    }
+
+    /// What was found when a publish to this exchange was allowed, if that was the last one and holds.
+    #[inline]
+    pub(crate) fn allowed(&self, version: u64, exchange: &str) -> Option<Allowed> {
+        let last = &self.exchange;
+        (last.version == version && is_same(&last.name, exchange)).then_some(last.allowed)
+    }
+
+    /// A publish to this exchange is allowed.
+    pub(crate) fn allow(&mut self, version: u64, exchange: &str, allowed: Allowed) {
+        let last = &mut self.exchange;
+        last.name.clear();
+        last.name.push_str(exchange);
+        (last.version, last.allowed) = (version, allowed);
     }
 
     /// Remembers a route, or sees to it that most others stay. There are more routes for it, and several with many targets, only where `may_grow` says so.
@@ -272,7 +307,7 @@ impl Routes {
     /// Allocated bytes, this value included.
     pub(crate) fn memory_bytes(&self) -> usize {
         let free = self.list.capacity() - self.list.len();
-        size_of::<Routes>() + self.bytes + free * size_of::<Route>()
+        size_of::<Routes>() + self.bytes + free * size_of::<Route>() + self.exchange.name.capacity()
     }
 }
 
@@ -311,6 +346,20 @@ mod tests {
             }
         }
         missed
+    }
+
+    #[test]
+    fn the_exchange_that_was_allowed_last_is_known_while_the_version_holds() {
+        let mut routes = Routes::default();
+        assert_eq!(routes.allowed(1, ""), None);
+        let allowed = Allowed { is_delayed: false, has_topic_rules: true };
+        routes.allow(1, "trades", allowed);
+        assert_eq!(routes.allowed(1, "trades"), Some(allowed));
+        assert_eq!(routes.allowed(1, "trade"), None);
+        assert_eq!(routes.allowed(2, "trades"), None, "a right may have been taken away");
+        routes.allow(2, "", Allowed::default());
+        assert_eq!(routes.allowed(2, ""), Some(Allowed::default()));
+        assert_eq!(routes.allowed(2, "trades"), None);
     }
 
     #[test]

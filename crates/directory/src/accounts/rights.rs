@@ -37,7 +37,8 @@ impl Accounts {
     }
 
     /// Whether any restriction of routing keys holds for the user in the virtual host.
-    pub(crate) fn is_topic_restricted(&self, user: &str, vhost: VhostId) -> bool {
+    #[must_use]
+    pub fn has_topic_rules(&self, user: &str, vhost: VhostId) -> bool {
         self.users.get(user).is_some_and(|user| user.is_topic_restricted(vhost))
     }
 

@@ -20,7 +20,7 @@ impl Directory {
         access: Access,
         routing_key: &str,
     ) -> bool {
-        if !self.accounts.is_topic_restricted(user, vhost) {
+        if !self.accounts.has_topic_rules(user, vhost) {
             return true;
         }
         let is_topic =

@@ -11,7 +11,7 @@ pub use figures::{DearFilter, FilterFigures};
 pub use sample::{FilterCost, FilterSample};
 
 use super::{Message, Meter};
-use crate::binding::{Bindings, Link};
+use crate::binding::Link;
 use crate::exchange::ExchangeKind;
 use alloc::format;
 use alloc::sync::Arc;
@@ -278,14 +278,14 @@ impl Filters {
     }
 
     /// Adds the filter of a binding that has none yet.
-    pub(crate) fn insert(&mut self, binding: u32, parsed: &Parsed) {
-        let Parsed { filter, format } = parsed;
+    pub(crate) fn insert(&mut self, link: Link, parsed: &Parsed) {
+        let (Parsed { filter, format }, binding) = (parsed, link.binding);
         let found = self.sets.iter().position(|(other, _)| other == format);
         let set = found.unwrap_or_else(|| {
             self.sets.push((*format, FilterSet::new(UNLIMITED, self.hash)));
             self.sets.len() - 1
         });
-        let subscription = self.sets[set].1.add(filter, u64::from(binding));
+        let subscription = self.sets[set].1.add(filter, link.to_bits());
         let subscription = subscription.expect("a set without limits takes any filter");
         let entry = Filtered { binding, set: set as u32, subscription };
         let state = self.hash;
@@ -317,7 +317,7 @@ impl Filters {
     /// Finds the bindings whose filters a message matches. Those that take more than their share of the steps match
     /// nothing, and take nothing along.
     fn find(&self, message: Message<'_>, scan: &mut FilterScan, meter: &Meter) {
-        scan.bindings.clear();
+        scan.links.clear();
         let (mut reading, mut matching) = (0, 0);
         let mut is_unreadable = false;
         for (format, set) in &self.sets {
@@ -348,10 +348,10 @@ impl Filters {
             meter.spend(u32::try_from(steps).unwrap_or(u32::MAX));
             scan.given_up = scan.given_up.saturating_add(report.has_run_out.into());
             is_unreadable |= report.is_body_unreadable;
-            scan.bindings.extend(scan.found.iter().map(|found| found.target as u32));
+            scan.links.extend(scan.found.iter().map(|found| Link::from_bits(found.target)));
         }
         scan.unreadable = scan.unreadable.saturating_add(is_unreadable.into());
-        scan.bindings.sort_unstable();
+        scan.links.sort_unstable_by_key(|link| link.binding);
         if scan.samples.is_drawn() {
             scan.samples.add(FilterSample::new(
                 self.exchange,
@@ -368,8 +368,7 @@ impl Filters {
 pub(crate) struct FilterScan {
     scratch: Scratch,
     found: Vec<Match>,
-    /// The bindings whose filters the message matched that was asked last, by place.
-    bindings: Vec<u32>,
+    /// Those of the bindings whose filters the message matched that was asked last, by place of the binding.
     links: Vec<Link>,
     /// Sets that took more steps than they may, and were not told.
     given_up: u32,
@@ -460,24 +459,20 @@ impl<'a> Verdicts<'a> {
         if !core::mem::replace(&mut self.is_known, true) {
             filters.find(self.message, self.scan, self.meter);
         }
-        self.scan.bindings.binary_search(&binding).is_ok()
+        self.scan.links.binary_search_by_key(&binding, |link| link.binding).is_ok()
     }
 
     /// Links of all bindings whose filters the message matches, in memory that [`Verdicts::end`] takes back.
-    pub(super) fn find_all(&mut self, bindings: &Bindings) -> Vec<Link> {
+    pub(super) fn find_all(&mut self) -> Vec<Link> {
         let Some(filters) = self.filters else { return Vec::new() };
         self.is_known = true;
         filters.find(self.message, self.scan, self.meter);
-        let mut links = core::mem::take(&mut self.scan.links);
-        let found = self.scan.bindings.iter();
-        links.extend(found.map(|&binding| Link { target: bindings.get(binding).target, binding }));
-        links
+        core::mem::take(&mut self.scan.links)
     }
 
     /// All links were looked at. Whether a filter had a say.
-    pub(super) fn end(self, mut links: Vec<Link>) -> bool {
+    pub(super) fn end(self, links: Vec<Link>) -> bool {
         if links.capacity() > 0 {
-            links.clear();
             self.scan.links = links;
         }
         self.is_known

@@ -4,7 +4,7 @@ use super::Router;
 use super::filters::{
     Dearest, FilterCost, FilterFigures, FilterLimits, Filters, Prepared, is_filtered,
 };
-use crate::binding::{Binding, Bindings, Destination};
+use crate::binding::{Binding, Bindings, Destination, Link};
 use crate::exchange::ExchangeKind;
 use alloc::boxed::Box;
 use lepus_amqp::table::TableRef;
@@ -45,12 +45,13 @@ impl Outlet {
     ) -> bool {
         let binding = bindings.get(place);
         let (is_filtered, source) = (is_filtered(binding.arguments()), binding.source);
+        let link = Link { target: binding.target, binding: place };
         if is_filtered && filter.is_none() {
             self.counted += 1;
         } else if let Some(filter) = filter.filter(|_| is_filtered) {
             let new = || Box::new(Filters::new(self.hash, source));
             let filters = self.filters.get_or_insert_with(new);
-            filter.with(bindings.get(place).arguments(), |parsed| filters.insert(place, parsed));
+            filter.with(bindings.get(place).arguments(), |parsed| filters.insert(link, parsed));
         }
         if !is_filtered || !self.router.takes_everything() {
             self.router.insert(bindings, place, to);

@@ -28,6 +28,10 @@ enum Shape {
     Priorities,
     /// They have a header.
     Headers,
+    /// They go to so many queues in turn, by a topic exchange without filters.
+    Topic(usize),
+    /// They go to one of 100 queues by what is in them, of an exchange with so many filtered bindings.
+    Filtered(usize),
     /// They have priorities, and their queue heeds them.
     PriorityQueue,
     /// They go to a queue where they expire at once, and are dead-lettered to the consumer's.
@@ -81,7 +85,7 @@ const E1: Drive =
     Drive { has_ceiling: false, body_bytes: 11, batch: 94, channels: 94, connections: 2, ..PAIR };
 
 /// All loads.
-pub const DRIVES: [Drive; 14] = [
+pub const DRIVES: [Drive; 16] = [
     Drive { name: "stream-16", ..PAIR },
     Drive { name: "e4-single", ..E4 },
     Drive { name: "stream-16-two", shards: 2, ..PAIR },
@@ -91,6 +95,15 @@ pub const DRIVES: [Drive; 14] = [
     Drive { name: "turns-many", shape: Shape::Turns(800), ..PAIR },
     Drive { name: "priorities", shape: Shape::Priorities, ..PAIR },
     Drive { name: "headers", shape: Shape::Headers, ..PAIR },
+    Drive { name: "topic", shape: Shape::Topic(800), ..PAIR },
+    Drive {
+        name: "filtered",
+        shape: Shape::Filtered(10_000),
+        body_bytes: 250,
+        batch: 150,
+        dear: 5,
+        ..PAIR
+    },
     Drive { name: "priority-queue", shape: Shape::PriorityQueue, ..PAIR },
     Drive { name: "expiry", shape: Shape::Expiry, dear: 10, ..PAIR },
     Drive { name: "connections", shape: Shape::Connections, batch: 10, dear: 50, ..PAIR },

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const SYMBOLS: u64 = 1000;
 /// Prices and quantities lie below.
 const VALUES: u64 = 1_000_000;
+/// Parts of equal width of which the prices of messages come, and the quantities.
+const STRATA: u64 = 32;
 /// Rounds of which the best counts.
 const ROUNDS: usize = 5;
 
@@ -144,9 +146,13 @@ fn load(kind: Kind, count: usize, bytes: usize) -> Load {
     }
     while set.work(1_000_000) {}
     let built = cpu_time().saturating_sub(begin);
-    let messages = (0..1024)
-        .map(|_| {
-            let (symbol, price, qty) = (rng.below(SYMBOLS), rng.below(VALUES), rng.below(VALUES));
+    let messages = (0..STRATA * STRATA)
+        .map(|number| {
+            // Those that match ranges alone lie in one corner, and match many: each part of the plane has its share
+            // of messages, or chance would decide how many match.
+            let mut of_stratum = |stratum| (stratum * VALUES + rng.below(VALUES)) / STRATA;
+            let (price, qty) = (of_stratum(number % STRATA), of_stratum(number / STRATA));
+            let symbol = rng.below(SYMBOLS);
             let mut headers = Table::new().with("sym", format!("SYM{symbol}"));
             if kind == Kind::Headers {
                 headers.insert("price", price as f64 + 0.25);

@@ -8,6 +8,7 @@ use lepus_amqp::properties::{Change, Edit, PropertiesRef};
 use lepus_amqp::table::Table;
 
 use crate::channel::At;
+use crate::channel::routes::Allowed;
 use crate::directory::{Access, Resource};
 use crate::effort::KEY_STEPS;
 use crate::properties::{BCC, CC, mark_keys};
@@ -24,33 +25,24 @@ impl SessionSide<'_> {
         publish: &Publish<'a>,
         flags: u16,
     ) -> Result<Checked<'a>, Refusal> {
+        let exchange = publish.exchange;
+        let version = self.directory.version();
+        let connection = &mut self.connections[at.slot];
+        let routes = connection.incarnation(at.channel.channel).and_then(|it| it.routes.as_ref());
+        let allowed = match routes.and_then(|routes| routes.allowed(version, exchange)) {
+            Some(allowed) => allowed,
+            None => self.allow_publish(at, exchange)?,
+        };
         let connection = &self.connections[at.slot];
         let user = &*connection.user;
-        let exchange = publish.exchange;
-        self.directory.accounts().authorize(
-            user,
-            at.vhost,
-            Access::Write,
-            Resource::Exchange(exchange),
-        )?;
-        let info = self.directory.find_exchange(at.vhost, exchange)?;
-        if info.internal {
-            let vhost = self.directory.vhost_name(at.vhost);
-            let text =
-                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
-            return Err(Refusal::new(RefusalKind::AccessRefused, text));
-        }
-        let delayed = info.delayed;
         let properties = PropertiesRef(publish.properties);
         let mut checked = Checked::plain(publish.properties, 0);
+        let check_key = |key: &str| match allowed.has_topic_rules {
+            true => self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key),
+            false => Ok(()),
+        };
         if flags & LOOKED_AT == 0 {
-            self.directory.authorize_topic(
-                user,
-                at.vhost,
-                exchange,
-                Access::Write,
-                publish.routing_key,
-            )?;
+            check_key(publish.routing_key)?;
             return Ok(checked);
         }
         checked.priority = properties.priority().unwrap_or(0);
@@ -71,7 +63,7 @@ impl SessionSide<'_> {
             None => None,
             Some(text) => Some(parse_expiration(text)?),
         };
-        let stored = checked.read_headers(properties, delayed)?;
+        let stored = checked.read_headers(properties, allowed.is_delayed)?;
         let headers = stored.as_ref().map(Table::to_bytes);
         if let Some(headers) = &headers {
             edit.headers = Change::Set(headers.as_ref());
@@ -90,7 +82,7 @@ impl SessionSide<'_> {
         for key in core::iter::once(publish.routing_key)
             .chain(checked.extra_keys.iter().map(String::as_str))
         {
-            self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key)?;
+            check_key(key)?;
         }
         if let Some(claimed) = properties.user_id()
             && claimed != user.as_bytes()
@@ -110,5 +102,29 @@ impl SessionSide<'_> {
             checked.properties = Cow::Owned(rewritten);
         }
         Ok(checked)
+    }
+
+    /// Whether the client may publish to an exchange, which is remembered until the directory changes.
+    #[cold]
+    fn allow_publish(&mut self, at: At, exchange: &str) -> Result<Allowed, Refusal> {
+        let connection = &mut self.connections[at.slot];
+        let (user, accounts) = (&*connection.user, self.directory.accounts());
+        accounts.authorize(user, at.vhost, Access::Write, Resource::Exchange(exchange))?;
+        let info = self.directory.find_exchange(at.vhost, exchange)?;
+        if info.internal {
+            let vhost = self.directory.vhost_name(at.vhost);
+            let text =
+                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
+            return Err(Refusal::new(RefusalKind::AccessRefused, text));
+        }
+        let has_topic_rules = accounts.has_topic_rules(user, at.vhost);
+        let allowed = Allowed { is_delayed: info.delayed, has_topic_rules };
+        let Some(channel) = connection.incarnation(at.channel.channel) else {
+            invariant!("a channel that publishes is there")
+        };
+        let routes = channel.routes.get_or_insert_default();
+        routes.allow(self.directory.version(), exchange, allowed);
+        connection.account_channel(at.channel.channel);
+        Ok(allowed)
     }
 }

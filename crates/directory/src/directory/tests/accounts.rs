@@ -159,7 +159,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
     fixture.does(&permit("ann", ".*", ".*", ".*"));
     fixture.queue("q");
     let vhost = fixture.vhost();
-    assert!(!fixture.directory.accounts().is_topic_restricted("ann", vhost));
+    assert!(!fixture.directory.accounts().has_topic_rules("ann", vhost));
     fixture.does(&Request::SetTopicPermission {
         user: "ann".into(),
         vhost: "/".into(),
@@ -168,7 +168,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
         read: "^$".into(),
     });
     let directory = &fixture.directory;
-    assert!(directory.accounts().is_topic_restricted("ann", vhost));
+    assert!(directory.accounts().has_topic_rules("ann", vhost));
     let may = |exchange, access, key| directory.may_topic("ann", vhost, exchange, access, key);
     assert!(may("amq.topic", Access::Write, "ann.x"));
     assert!(!may("amq.topic", Access::Write, "bob.x"));
@@ -183,7 +183,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
         vhost: "/".into(),
         exchange: None,
     });
-    assert!(!fixture.directory.accounts().is_topic_restricted("ann", vhost));
+    assert!(!fixture.directory.accounts().has_topic_rules("ann", vhost));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The filters of an exchange as operators see them: how many there are of which kind, and the dearest.
 
 use super::{FilterCost, Filters, Prepared};
+use crate::binding::Link;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -97,7 +98,7 @@ impl Filters {
                 way: one.way,
                 cost: one.cost,
                 bindings: one.uses.len() as u32,
-                oldest: one.uses.first()?.target as u32,
+                oldest: Link::from_bits(one.uses.first()?.target).binding,
             })
         };
         let filters = found.into_iter().filter_map(row).collect();

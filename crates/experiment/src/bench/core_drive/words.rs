@@ -7,8 +7,19 @@ use lepus_amqp::{Method, Table, TableRef, sasl};
 
 /// Offset of the delivery tag in the frame of basic.ack.
 const ACK_TAG_OFFSET: usize = frame::HEAD_BYTES + 4;
+/// An exchange that each virtual host has.
+const TOPIC: &str = "amq.topic";
 /// The exchange of the loop.
 const EXCHANGE: &str = "loop";
+
+/// The exchange of [`Shape::Filtered`].
+const FILTERED: &str = "filtered";
+/// Queues of [`Shape::Filtered`].
+const FILTERED_QUEUES: usize = 100;
+/// Filters of a symbol, of which each takes the prices of one.
+const RANGES: usize = 10;
+/// Prices of a range.
+const PRICES: usize = 100;
 
 /// Priorities of [`Shape::Priorities`] and [`Shape::PriorityQueue`].
 const PRIORITIES: u8 = 5;
@@ -78,6 +89,11 @@ pub(super) fn consumes(drive: Drive, queue: &str) -> Vec<u8> {
             Method::encode_frame(&method, 1, &mut out);
         }
     }
+    match drive.shape {
+        Shape::Topic(_) => bind_by_key(&queues(drive, queue), &mut out),
+        Shape::Filtered(count) => bind_by_content(&queues(drive, queue), count, &mut out),
+        _ => {}
+    }
     if drive.shape == Shape::Expiry {
         let arguments = Table::new()
             .with("x-message-ttl", 0)
@@ -91,6 +107,47 @@ pub(super) fn consumes(drive: Drive, queue: &str) -> Vec<u8> {
     out
 }
 
+/// Binds each queue to the topic exchange, by its name.
+fn bind_by_key(queues: &[String], out: &mut Vec<u8>) {
+    for queue in queues {
+        let (exchange, routing_key) = (TOPIC, &**queue);
+        let bind = queue::Bind { queue, exchange, routing_key, ..queue::Bind::default() };
+        Method::from(bind).encode_frame(1, out);
+    }
+}
+
+/// Declares an exchange and binds the queues to it in turn with so many filters, one of which matches each message.
+fn bind_by_content(queues: &[String], count: usize, out: &mut Vec<u8>) {
+    let exchange = FILTERED;
+    let declare =
+        exchange::Declare { exchange, r#type: "x-filter", ..exchange::Declare::default() };
+    Method::from(declare).encode_frame(1, out);
+    for number in 0..count {
+        let (symbol, least) = (number / RANGES, number % RANGES * PRICES);
+        let filter =
+            format!("b.sym = 'S{symbol}' AND b.price >= {least} AND b.price < {}", least + PRICES);
+        let arguments = Table::new().with("x-filter", filter).to_bytes();
+        let (queue, arguments) = (&*queues[number % queues.len()], arguments.as_ref());
+        let bind = queue::Bind { queue, exchange, arguments, ..queue::Bind::default() };
+        Method::from(bind).encode_frame(1, out);
+    }
+}
+
+/// What is in the message with this number, padded to so many bytes.
+fn trade(number: usize, filters: usize, bytes: usize) -> Vec<u8> {
+    let number = number * 7919 % filters;
+    let (symbol, price) = (number / RANGES, number % RANGES * PRICES + number % PRICES);
+    let mut body = format!(
+        "{{\"id\":{number},\"sym\":\"S{symbol}\",\"price\":{price},\"qty\":100,\"text\":\""
+    );
+    while body.len() + 2 < bytes {
+        body.push('x');
+    }
+    body.push_str("\"}");
+    assert_eq!(body.len(), bytes, "a trade fits the body");
+    body.into_bytes()
+}
+
 /// The queue in which messages of a pair expire.
 fn source(queue: &str) -> String {
     format!("{queue}-source")
@@ -99,9 +156,14 @@ fn source(queue: &str) -> String {
 /// The queues of a pair.
 fn queues(drive: Drive, queue: &str) -> Vec<String> {
     match drive.shape {
-        Shape::Turns(count) => (0..count).map(|number| format!("{queue}-{number}")).collect(),
+        Shape::Turns(count) | Shape::Topic(count) => numbered(queue, count),
+        Shape::Filtered(_) => numbered(queue, FILTERED_QUEUES),
         _ => vec![queue.to_owned()],
     }
+}
+
+fn numbered(queue: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{queue}-{number}")).collect()
 }
 
 /// A publisher's channel.
@@ -120,8 +182,13 @@ pub(super) fn publishes(drive: Drive, queue: &str) -> Vec<u8> {
         _ => queues(drive, queue),
     };
     let mut out = Vec::new();
+    let exchange = match drive.shape {
+        Shape::Topic(_) => TOPIC,
+        Shape::Filtered(_) => FILTERED,
+        _ => "",
+    };
     for number in 0..drive.batch {
-        publish(&mut out, 1, "", &queues[number % queues.len()], number, drive);
+        publish(&mut out, 1, exchange, &queues[number % queues.len()], number, drive);
     }
     out
 }
@@ -193,9 +260,12 @@ fn publish(
     header.extend((drive.body_bytes as u64).to_be_bytes());
     let priority = (number % usize::from(PRIORITIES)) as u8;
     match drive.shape {
-        Shape::Row | Shape::Turns(_) | Shape::Expiry | Shape::Connections => {
-            header.extend([0x10, 0, 1]);
-        }
+        Shape::Row
+        | Shape::Turns(_)
+        | Shape::Topic(_)
+        | Shape::Filtered(_)
+        | Shape::Expiry
+        | Shape::Connections => header.extend([0x10, 0, 1]),
         Shape::Priorities | Shape::PriorityQueue => header.extend([0x18, 0, 1, priority]),
         Shape::Headers => {
             header.extend([0x30, 0]);
@@ -205,7 +275,11 @@ fn publish(
         }
     }
     frame::write_frame(out, FrameKind::Header, channel, &header);
-    frame::write_frame(out, FrameKind::Body, channel, &vec![b'x'; drive.body_bytes]);
+    let body = match drive.shape {
+        Shape::Filtered(filters) => trade(number, filters, drive.body_bytes),
+        _ => vec![b'x'; drive.body_bytes],
+    };
+    frame::write_frame(out, FrameKind::Body, channel, &body);
 }
 
 /// Acknowledgements of single deliveries.
