@@ -587,10 +587,10 @@ impl Queue {
         self.messages.as_mut()?.ready.aside_mut()
     }
 
-    /// Whether a consumer's filter waits for something to be read.
+    /// Whether a consumer's filter waits for something to be read; and whether dropping what none matched does.
     #[must_use]
-    pub fn is_filter_waiting(&self) -> bool {
-        self.aside().is_some_and(Aside::is_waiting)
+    pub fn filters_waiting(&self) -> (bool, bool) {
+        self.aside().map_or((false, false), Aside::who_waits)
     }
 
     /// Messages that consumers' filters have looked at and that nobody has.

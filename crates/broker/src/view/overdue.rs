@@ -123,13 +123,20 @@ impl<'a> View<'a> {
             // Whoever holds it is asked for elsewhere.
             return None;
         }
-        if queue.is_waiting() {
-            let is_listed = self.journal.has_reader(reader.1)
+        let is_read = self.journal.has_reader(reader.1);
+        let (does_filter_wait, does_dropping_wait) = queue.filters_waiting();
+        if queue.is_waiting() || does_dropping_wait {
+            let is_listed = is_read
                 || self.shard.backpressure.is_behind_dead_letters(reader.1)
                 || self.homes.dead_letters().is_behind_lines(reader.1);
-            return (!is_listed).then_some("waits for something to be read that nobody reads");
+            if !is_listed {
+                return Some("waits for something to be read that nobody reads");
+            }
         }
-        if queue.is_filter_waiting() && !self.journal.has_reader(reader.1) {
+        if queue.is_waiting() {
+            return None;
+        }
+        if does_filter_wait && !is_read {
             return Some("has a filter that waits for something to be read that nobody reads");
         }
         match home.is_listed() {

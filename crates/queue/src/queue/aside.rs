@@ -386,7 +386,7 @@ impl Aside {
         self.courses.iter().flatten().any(|course| course.wanted.contains(&key))
     }
 
-    /// Dropping what is due has to wait for something to be read.
+    /// Dropping what is due has to wait for something to be read, or for room for dead letters.
     pub(super) fn let_dropping_wait(&mut self) {
         self.dropping_waits = true;
     }
@@ -422,9 +422,10 @@ impl Aside {
         }
     }
 
-    /// Whether a selector waits for something to be read.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.dropping_waits || self.courses.iter().flatten().any(|course| course.waits)
+    /// Whether a selector waits for something to be read; and whether dropping what is due does, or waits for room for
+    /// dead letters.
+    pub(super) fn who_waits(&self) -> (bool, bool) {
+        (self.courses.iter().flatten().any(|course| course.waits), self.dropping_waits)
     }
 
     /// What a selector does next; `front` is the place of the front, if something is there.
