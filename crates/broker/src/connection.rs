@@ -29,6 +29,10 @@ use crate::vhost_counts::Unsummed;
 /// very many queues in turn are served well, and thousands of them take little memory.
 const ROUTES_CHANNEL_BYTES_MAX: usize = 256 << 10;
 
+/// Messages that may be under way at once to channels of a connection that asked for them (`basic.get`). How large they are is not known
+/// before they come, so this is what bounds them.
+pub(crate) const GETS_MAX: u16 = 16;
+
 /// Who is at the other end.
 #[derive(Clone, Debug, Default)]
 pub struct PeerInfo {
@@ -133,6 +137,8 @@ pub struct Connection {
     pub apart_bytes: usize,
     /// Bytes of parked frames of all channels.
     pub parked_bytes: usize,
+    /// Messages that its channels have asked for with `basic.get` and that have yet to come.
+    pub gets_under_way: u16,
     /// Bytes held by open transactions of all channels.
     pub tx_bytes: usize,
     /// Bytes of its channels, as far as they were counted.
@@ -197,6 +203,7 @@ impl Connection {
             leftover_bytes: 0,
             apart_bytes: 0,
             parked_bytes: 0,
+            gets_under_way: 0,
             tx_bytes: 0,
             channel_bytes: 0,
             counted_bytes: 0,
@@ -315,6 +322,18 @@ impl Connection {
         let bytes = channel.memory_bytes();
         let before = core::mem::replace(&mut channel.counted_bytes, bytes);
         self.channel_bytes = self.channel_bytes + bytes - before;
+    }
+
+    /// Whether a connection that was not read since it did not read has read enough, of what there may be so many bytes,
+    /// and few messages are under way to it that it asked for.
+    pub(crate) fn has_read(&self, unread_bytes_max: usize) -> bool {
+        self.send.backlog() <= unread_bytes_max / 2 && self.gets_under_way <= GETS_MAX / 2
+    }
+
+    /// A question for a message has its answer.
+    pub(crate) fn get_ended(&mut self) {
+        assert!(self.gets_under_way > 0, "an answer came that nobody asked for");
+        self.gets_under_way -= 1;
     }
 
     /// Whether its channels take so little that one of them may remember several routes.

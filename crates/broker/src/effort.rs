@@ -30,6 +30,8 @@ pub(crate) const KEY_STEPS: u32 = 64;
 const QUEUE_STEPS: u32 = 64;
 /// Steps that take as long as a filter's unit of work, some two microseconds.
 const FILTER_STEPS: u32 = 512;
+/// Steps that take as long as a message that filters of consumers look at, about a microsecond.
+const LOOK_STEPS: u32 = 256;
 /// Bytes that are copied in a step.
 const STEP_BYTES: usize = 16;
 /// Messages whose routing, or whose filters, take too long are told in the log this often at most.
@@ -69,6 +71,12 @@ impl Effort {
     /// A filter was read, or put among others, which is so much work by the measure of filters.
     pub(crate) fn spend_on_filter(&mut self, effort: usize) {
         self.spend(u32::try_from(effort).unwrap_or(u32::MAX).saturating_mul(FILTER_STEPS));
+    }
+
+    /// Filters of consumers looked at so many messages.
+    pub(crate) fn spend_on_looks(&mut self, looks: usize) {
+        let looks = u32::try_from(looks).unwrap_or(u32::MAX);
+        self.spend(looks.saturating_mul(LOOK_STEPS));
     }
 
     /// So many bytes were copied for clients.

@@ -1,6 +1,7 @@
 //! Clients that do not read, and what clients make the broker hold: all of it is bounded and
 //! counted.
 
+use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::Properties;
 use lepus_sim::{Channel, Client, Limits, Options, World};
@@ -52,32 +53,85 @@ fn answers_that_are_not_read_stop_the_reading_and_come_later() {
     });
 }
 
+/// What a client says behind a question that waits for its answer, and its end before that comes.
+fn parked_and_ended(closes: bool, say: impl Fn(&Channel), count: usize) -> World {
+    let world = World::with(Options { shards: 2, ..impatient() });
+    let (near, far) = (world.channel(0), world.channel(1));
+    // It stays on its shard.
+    far.declare_exclusive("");
+    fill(&near, "q", count, 10_000);
+    world.quietly(|| {
+        say(&far);
+        (0..3).for_each(|_| world.round_without(&[0]));
+        if closes { far.client().say_close() } else { far.client().reset() }
+    });
+    world.settle();
+    world
+}
+
 #[test]
 fn what_was_asked_for_by_a_client_that_is_gone_stays_for_others() {
     for closes in [false, true] {
-        let world = World::with(Options { shards: 2, ..impatient() });
-        let (near, far) = (world.channel(0), world.channel(1));
-        // It stays on its shard, so that the rest waits behind the first question.
-        far.declare_exclusive("");
-        fill(&near, "q", 500, 10_000);
-        let end = || if closes { far.client().say_close() } else { far.client().reset() };
-        world.quietly(|| {
+        let gets = |far: &Channel| {
             for _ in 0..500 {
                 far.send(basic::Get { queue: "q", no_ack: true });
             }
-            far.send(basic::Consume { queue: "q", no_ack: true, ..Default::default() });
             far.publish("", "q", "said before the end");
-            // The first waits for its answer, the others behind it.
-            (0..3).for_each(|_| world.round_without(&[0]));
-            end();
-        });
-        world.settle();
+        };
+        let world = parked_and_ended(closes, gets, 500);
+        let near = world.channel(0);
         let left: Vec<_> = core::iter::from_fn(|| near.get_no_ack("q")).collect();
         // A few were asked for before the end was seen.
         assert!(left.len() > 450, "{} messages are left", left.len());
         assert_eq!(left.last().unwrap().text(), "said before the end");
         assert_eq!(world.leaks(), [""; 0]);
     }
+}
+
+#[test]
+fn what_follows_the_questions_of_a_client_that_is_gone_is_done() {
+    for closes in [false, true] {
+        let say = |far: &Channel| {
+            far.send(basic::Get { queue: "q", no_ack: false });
+            far.send(basic::Get { queue: "q", no_ack: false });
+            far.send(basic::Ack { delivery_tag: 2, multiple: true });
+            far.send(queue::Declare { queue: "own", auto_delete: true, ..Default::default() });
+            far.send(basic::Consume { queue: "own", ..Default::default() });
+            let reply_to = "amq.rabbitmq.reply-to";
+            far.send(basic::Consume { queue: reply_to, no_ack: true, ..Default::default() });
+            let properties = Properties { reply_to: Some(reply_to.into()), ..Default::default() };
+            far.publish_with("", "q", &properties, "question");
+            far.publish("", "q", "last");
+        };
+        let world = parked_and_ended(closes, say, 5);
+        assert_eq!(world.queue("q").ready, 5, "two were acknowledged, two came");
+        // One that never had a consumer would stay for ever.
+        let declare = queue::Declare { queue: "own", passive: true, ..Default::default() };
+        assert_eq!(world.channel(0).refused(declare).code, ReplyCode::NOT_FOUND);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_message_for_each_of_very_many_channels_does_not_come_at_once() {
+    everywhere_with(&impatient(), |stage| {
+        let near = stage.near();
+        fill(&near, "q", 300, 100_000);
+        let client = stage.far_client();
+        let channels: Vec<Channel> = (0..300).map(|_| client.channel()).collect();
+        client.stop_reading();
+        for channel in &channels {
+            channel.send(basic::Get { queue: "q", no_ack: true });
+        }
+        stage.world.settle();
+        let bytes = held(&stage.world, shards(stage));
+        assert!(bytes < UNREAD_BYTES_MAX + 20 * 110_000, "{bytes}");
+        client.read_again();
+        for channel in &channels {
+            assert_eq!(channel.order().len(), 2, "it was opened, and has its message");
+        }
+        assert_eq!(stage.world.queue("q").ready, 0);
+    });
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct Filter {
     weight: Weight,
 }
 
+/// Bytes of a compiled regular expression that take as long to make as a unit of effort.
+const REGEXP_BYTES_PER_EFFORT: usize = 256;
+
 impl Filter {
     /// Reads a filter.
     ///
@@ -79,7 +82,20 @@ impl Filter {
     /// What reading it and putting it into a set takes: 1 is some two microseconds.
     #[must_use]
     pub fn effort(&self) -> usize {
-        Filter::effort_of_text(self.normal.len()) + self.weight.nodes / 4 + 2 * self.weight.regexps
+        Filter::effort_of_text(self.normal.len())
+            + self.weight.nodes / 4
+            + 2 * self.weight.regexps
+            + self.weight.regexp_bytes / REGEXP_BYTES_PER_EFFORT
+    }
+
+    /// What compiling the regular expressions takes at most that a text may have which is no filter, in the same unit.
+    #[must_use]
+    pub fn effort_of_regexps(text: &[u8]) -> usize {
+        let word = b"REGEXP";
+        let found = text.windows(word.len()).filter(|found| found.eq_ignore_ascii_case(word));
+        let limits = Limits::default();
+        let each = limits.regexp_bytes_max / REGEXP_BYTES_PER_EFFORT;
+        found.take(limits.regexps_max).count() * each
     }
 
     /// What reading a text takes that may be a filter, in the same unit.

@@ -15,6 +15,8 @@ use lepus_base::{Instant, Now, QueueId};
 
 /// Deliveries made in one go before other work gets its turn.
 pub(crate) const DISPATCH_BUDGET: usize = 256;
+/// The same of a queue whose filters have a share of the shard's time already.
+const LISTED_BUDGET: usize = 64;
 
 impl HomeSide<'_> {
     /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
@@ -86,9 +88,17 @@ impl HomeSide<'_> {
                 log: home.log,
             };
             let before = home.queue.ready_bytes();
-            more = home.queue.apply(now, command::Dispatch { budget: DISPATCH_BUDGET }, &mut sink);
+            // Filters that go through a backlog get on by the work that is listed, too.
+            let has_filters = home.queue.has_filters();
+            let budget =
+                if has_filters && home.is_listed() { LISTED_BUDGET } else { DISPATCH_BUDGET };
+            more = home.queue.apply(now, command::Dispatch { budget }, &mut sink);
             let sent = before.saturating_sub(home.queue.ready_bytes());
-            self.shard.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
+            let effort = &mut self.shard.effort;
+            effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
+            if has_filters && more {
+                effort.spend_on_looks(budget);
+            }
         }
         if !home.is_listed() && (more || home.queue.has_work(now)) {
             home.list(slot, &mut self.homes.working);

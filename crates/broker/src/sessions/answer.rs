@@ -47,6 +47,14 @@ impl SessionSide<'_> {
         connection.incarnation(at.channel.channel)?.pending.take()
     }
 
+    /// If this was a question for a message, there was none, or it was refused.
+    fn end_get(&mut self, at: At, pending: &Pending, out: &mut Outbox) {
+        if matches!(pending, Pending::Get { .. }) {
+            self.connections[at.slot].get_ended();
+            self.connections.resume_unread(self.shard, at.slot, out);
+        }
+    }
+
     /// The answer of a queue's home to the channel's pending question.
     pub(crate) fn on_reply(
         &mut self,
@@ -65,6 +73,7 @@ impl SessionSide<'_> {
         let Some(pending) = self.take_pending(at) else {
             return race!("the channel waits for no answer any more");
         };
+        self.end_get(at, &pending, out);
         match (*pending, reply) {
             (Pending::Declare { name, request, no_wait }, reply) => {
                 self.declared(now, at, name, request, no_wait, reply, out);

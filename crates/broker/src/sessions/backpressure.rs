@@ -1,12 +1,38 @@
 //! Which connections are not read, or blocked, and when they go on.
 
 use crate::backpressure::Cause;
+use crate::connection::GETS_MAX;
+use crate::connections::Connections;
 use crate::mail::ChannelRef;
 use crate::mail::Shortage;
 use crate::outbox::Outbox;
 use crate::sessions::SessionSide;
+use crate::shard::Shard;
 use alloc::vec::Vec;
 use lepus_base::Now;
+
+impl Connections {
+    /// Reads a client again that was not read since it did not read, and that has read enough of what was sent to it.
+    pub(crate) fn resume_unread(&mut self, shard: &mut Shard, slot: u32, out: &mut Outbox) {
+        let Some(connection) = self.get(slot) else {
+            return race!("the connection closed before its client had read");
+        };
+        let is_paused = connection.paused.has(Cause::Unread);
+        if !is_paused || !connection.has_read(shard.limits.unread_bytes_max) {
+            return;
+        }
+        let (id, own) = (connection.id, shard.id);
+        let waiting: Vec<ChannelRef> = connection
+            .open_channels()
+            .filter(|channel| !channel.parked.is_empty() && channel.pending.is_none())
+            .map(|channel| ChannelRef { shard: own, connection: id, channel: channel.key })
+            .collect();
+        for channel in waiting {
+            self.unpark(slot, channel);
+        }
+        self.resume(shard, slot, Cause::Unread, out);
+    }
+}
 
 impl SessionSide<'_> {
     /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
@@ -34,33 +60,11 @@ impl SessionSide<'_> {
             // Nothing is asked any more, and nothing that was asked is to wait for ever.
             return false;
         }
-        if connection.send.backlog() > limit {
+        if connection.send.backlog() > limit || connection.gets_under_way >= GETS_MAX {
             self.connections.pause(self.shard, slot, Cause::Unread, out);
             return true;
         }
         false
-    }
-
-    /// Reads a client again that has read enough of what was sent to it.
-    pub(crate) fn resume_unread(&mut self, slot: u32, out: &mut Outbox) {
-        let limit = self.shard.limits.unread_bytes_max;
-        let shard = self.shard.id;
-        let Some(connection) = self.connections.get(slot) else {
-            return race!("the connection closed before its client had read");
-        };
-        if connection.send.backlog() > limit / 2 {
-            return;
-        }
-        let id = connection.id;
-        let waiting: Vec<ChannelRef> = connection
-            .open_channels()
-            .filter(|channel| !channel.parked.is_empty() && channel.pending.is_none())
-            .map(|channel| ChannelRef { shard, connection: id, channel: channel.key })
-            .collect();
-        for channel in waiting {
-            self.connections.unpark(slot, channel);
-        }
-        self.connections.resume(self.shard, slot, Cause::Unread, out);
     }
 
     /// Pauses a client while the mail to some shard has no room.

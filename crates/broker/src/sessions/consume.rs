@@ -1,7 +1,9 @@
 //! Consumers begin and end, and single messages are fetched.
 
+use crate::backpressure::Cause;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, Pending, Subscription, Subscriptions};
+use crate::connection::GETS_MAX;
 use crate::connections::Connections;
 use crate::connections::mark_dirty;
 use crate::directory::router::consumer_filter;
@@ -50,6 +52,8 @@ impl Connections {
             out.mail[home.index()].items.push(give_back);
             return race!("the connection closed before the message came that it asked for", false);
         };
+        connection.get_ended();
+        let is_read = connection.end.is_none();
         let Some(channel) = connection.incarnation(to.channel) else {
             invariant!(home != own, "a channel stays while it waits for a message of its shard");
             out.mail[home.index()].items.push(give_back);
@@ -84,8 +88,10 @@ impl Connections {
             body: view.body,
         };
         let bytes = &mut connection.send.bytes;
-        let large = stored.filter(|_| view.body.len() >= LARGE_BODY_BYTES_MIN);
+        let large = stored.filter(|_| is_read && view.body.len() >= LARGE_BODY_BYTES_MIN);
         match large {
+            // It would take memory until the connection is gone.
+            None if !is_read => {}
             Some((body, pool)) => {
                 connection.session.deliver_head(to.number(), &delivered, bytes);
                 let next = pool.get(body).len() - view.body.len();
@@ -111,6 +117,7 @@ impl Connections {
             shard.effort.spend_on_bytes(view.body.len());
         }
         self.unpark(slot, to);
+        self.resume_unread(shard, slot, out);
         large.is_some()
     }
 }
@@ -329,6 +336,11 @@ impl SessionSide<'_> {
             return Err(Refusal::new(RefusalKind::Locked, text));
         }
         self.set_pending(at, Pending::Get { name });
+        let connection = &mut self.connections[at.slot];
+        connection.gets_under_way += 1;
+        if connection.gets_under_way >= GETS_MAX && connection.end.is_none() {
+            self.connections.pause(self.shard, at.slot, Cause::Unread, out);
+        }
         self.ask_home(at, queue, Command::Get { no_ack }, out);
         Ok(())
     }

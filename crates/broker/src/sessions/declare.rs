@@ -188,7 +188,14 @@ impl SessionSide<'_> {
     ) -> Outcome {
         let user = &self.connections[at.slot].user;
         self.directory.authorize_request(user, &request)?;
-        if let Checked::Already(_) = self.directory.check(&request)? {
+        let checked = self.directory.check(&request);
+        let effort = match (&checked, &request) {
+            (Err(_), request) => self.directory.refusal_effort(request),
+            (Ok(Checked::Change(change)), Request::Bind { .. }) => self.directory.effort(change),
+            _ => 0,
+        };
+        self.shard.effort.spend_on_filter(effort);
+        if let Checked::Already(_) = checked? {
             self.answer_done(at, done, out);
             return Ok(());
         }

@@ -126,12 +126,13 @@ impl SessionSide<'_> {
                     .session
                     .operation(frame)
                     .expect("what was read once can be read again");
-                let wants_messages =
-                    matches!(operation, Operation::Get { .. } | Operation::Consume(_));
-                if connection.end.is_some() && wants_messages {
-                    // Nobody would read them: they stay for others, and take no memory for it.
-                    return Some(used);
-                }
+                let operation = match operation {
+                    // Nobody reads it: the end gives it back. What comes behind may name its number.
+                    Operation::Get { queue, .. } if connection.end.is_some() => {
+                        Operation::Get { queue, no_ack: false }
+                    }
+                    other => other,
+                };
                 self.perform(now, at, &operation, asked, out);
             }
             Parked::Publish(publish) => {

@@ -77,7 +77,7 @@ impl SessionSide<'_> {
         self.note_trimmable(slot.0, now);
         self.connections.recount(self.shard, slot.0);
         if is_unread {
-            self.resume_unread(slot.0, out);
+            self.connections.resume_unread(self.shard, slot.0, out);
         }
         if !has_room {
             return false;

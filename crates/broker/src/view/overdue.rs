@@ -66,7 +66,7 @@ impl<'a> View<'a> {
         if has(Cause::Shortage) && !connection.blocked {
             found.push("the end of a shortage without being listed");
         }
-        if has(Cause::Unread) && connection.send.backlog() <= limits.unread_bytes_max / 2 {
+        if has(Cause::Unread) && connection.has_read(limits.unread_bytes_max) {
             found.push("its client, which has read");
         }
         if has(Cause::Parked) && connection.parked_bytes <= limits.parked_bytes_max / 2 {

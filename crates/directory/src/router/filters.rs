@@ -108,11 +108,16 @@ impl PartialEq for Prepared {
 pub(crate) fn request_effort(arguments: &Table) -> usize {
     let text = |name| arguments.get(name).and_then(Value::as_text);
     let filter = text(FILTER).or_else(|| text(SELECTOR));
-    filter.map_or(0, |filter| REFUSED_EFFORT * Filter::effort_of_text(filter.len()))
+    filter.map_or(0, |filter| refused_effort(filter.as_bytes()))
 }
 
 /// How much more it may be to refuse a filter than to read a simple one of its length.
 const REFUSED_EFFORT: usize = 16;
+
+/// How much work it is to refuse what may have a filter somewhere.
+fn refused_effort(bytes: &[u8]) -> usize {
+    REFUSED_EFFORT * Filter::effort_of_text(bytes.len()) + Filter::effort_of_regexps(bytes)
+}
 
 fn refuse(text: alloc::string::String) -> Refusal {
     Refusal::new(RefusalKind::PreconditionFailed, text)
@@ -181,7 +186,7 @@ pub fn consumer_filter(
     let found = parse(arguments).map(|found| found.map(|found| (found.filter, found.format)));
     let effort = match &found {
         Ok(found) => found.as_ref().map_or(0, |(filter, _)| filter.effort()),
-        Err(_) => REFUSED_EFFORT * Filter::effort_of_text(arguments.bytes().len()),
+        Err(_) => refused_effort(arguments.bytes()),
     };
     (found, effort)
 }

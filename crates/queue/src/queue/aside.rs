@@ -467,7 +467,24 @@ impl Aside {
             })
             .find_map(|number| Some((number, self.step(number, front)?)));
         self.turn = found.map_or(self.turn, |(number, _)| number);
-        found
+        match found {
+            Some((_, Step::CatchUp(_))) => self.hindmost(selectors, front).or(found),
+            found => found,
+        }
+    }
+
+    /// The selector that is farthest behind of those whose cursors go on. What is looked at is looked at for all whose cursors are
+    /// there, so that those who came one after the other soon go together.
+    fn hindmost(&self, selectors: SelectorBits, front: Option<Key>) -> Option<(Number, Step)> {
+        let place = |number: Number| {
+            let course = self.courses.get(usize::from(number))?.as_deref()?;
+            match self.step(number, front).filter(|_| !course.waits)? {
+                Step::CatchUp(key) => Some((key, number)),
+                Step::Look | Step::Take(_) => None,
+            }
+        };
+        let (key, number) = numbers(selectors).filter_map(place).min()?;
+        Some((number, Step::CatchUp(key)))
     }
 
     /// Which of these selectors take this message next.

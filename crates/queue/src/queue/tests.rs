@@ -37,6 +37,8 @@ struct Shard {
     asked: usize,
     no_dead_letters: bool,
     scratch: SelectScratch,
+    /// How often filters were asked.
+    selected: usize,
 }
 
 impl Sink for Shard {
@@ -52,6 +54,7 @@ impl Sink for Shard {
     }
 
     fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+        self.selected += 1;
         let body = entry.place.body().expect("there is no log");
         selectors.ask(&MessageView::unpack(self.pool.get(body)), &mut self.scratch)
     }

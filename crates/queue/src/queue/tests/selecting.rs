@@ -123,6 +123,31 @@ fn no_selector_waits_for_another_and_what_each_remembers_is_bounded() {
     assert_eq!(queue.ready(), 0);
 }
 
+#[test]
+fn those_who_come_one_after_the_other_go_through_a_backlog_together() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    let (count, selectors) = (1_000, 20);
+    for _ in 0..count {
+        send(&mut queue, 1, &mut shard);
+    }
+    for number in 0..selectors {
+        let filter = alloc::format!("m.size = {}", 100 + number);
+        queue.subscribe(START, with_filter(number, &filter)).unwrap();
+        // Each gets on for a while before the next one comes.
+        for _ in 0..30 {
+            queue.dispatch(START, 3, &mut shard);
+        }
+    }
+    dispatch(&mut queue, START, &mut shard);
+    let asked = shard.selected;
+    // What each has looked at before the next one came, and the rest once or twice.
+    assert!(asked < 4 * count, "filters were asked {asked} times about {count} messages");
+    assert_eq!((queue.ready(), queue.passed_over()), (count as u64, count as u64));
+    send(&mut queue, 119, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(19, count as u64)]);
+}
+
 pub(super) const FILTERS: [&str; 6] =
     ["m.size = 1", "m.size > 1", "m.size IN (0, 3)", "TRUE", "m.size < 3", "m.size = 9"];
 
