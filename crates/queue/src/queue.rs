@@ -602,7 +602,8 @@ impl Queue {
     /// The distinct filters of its consumers, where one has a filter.
     #[must_use]
     pub fn selectors(&self) -> SelectorList<'_> {
-        SelectorList::of(self.consumers.as_deref(), self.aside())
+        let unseen = self.ready().saturating_sub(self.passed_over());
+        SelectorList::of(self.consumers.as_deref(), self.aside(), unseen)
     }
 
     /// Looks a consumer up; takes time in the number of consumers.

@@ -9,14 +9,17 @@ use super::selectors::{Number, SelectorFigures, Selectors};
 pub struct SelectorList<'q> {
     selectors: Option<&'q Selectors>,
     aside: Option<&'q Aside>,
+    /// Messages that none of them has looked at.
+    unseen: u64,
 }
 
 impl<'q> SelectorList<'q> {
     pub(super) fn of(
         consumers: Option<&'q Consumers>,
         aside: Option<&'q Aside>,
+        unseen: u64,
     ) -> SelectorList<'q> {
-        SelectorList { selectors: consumers.and_then(Consumers::selectors), aside }
+        SelectorList { selectors: consumers.and_then(Consumers::selectors), aside, unseen }
     }
 
     /// Each of them.
@@ -24,12 +27,12 @@ impl<'q> SelectorList<'q> {
         self.numbered().map(|(_, selector)| selector)
     }
 
-    /// The same, each with the messages that it has not looked at yet of those that others passed over, and with those
-    /// that it matches and that wait for its consumers, as far as it remembers them. Of very many some are counted.
+    /// The same, each with the messages that it has not looked at yet, and with those that it matches and that wait for its
+    /// consumers, as far as it remembers them. Of very many some are counted.
     pub fn distances(self) -> impl Iterator<Item = (SelectorFigures, u64, u64)> + 'q {
         self.numbered().map(move |(number, selector)| {
             let (behind, waiting) = self.aside.map_or((0, 0), |aside| aside.distance(number));
-            (selector, behind, waiting)
+            (selector, behind + self.unseen, waiting)
         })
     }
 

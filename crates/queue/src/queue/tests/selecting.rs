@@ -84,6 +84,23 @@ fn what_comes_back_is_offered_again_at_its_place() {
 }
 
 #[test]
+fn a_selector_without_credit_is_behind_by_what_it_has_not_looked_at() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    queue.subscribe(START, Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
+    let behind = |queue: &Queue| {
+        let found = queue.selectors().distances();
+        found.map(|(_, behind, waiting)| (behind, waiting)).collect::<Vec<_>>()
+    };
+    assert_eq!(behind(&queue), [(0, 0)]);
+    for _ in 0..5 {
+        send(&mut queue, 1, &mut shard);
+    }
+    assert_eq!(behind(&queue), [(5, 0)]);
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!((behind(&queue), shard.delivered()), (vec![(4, 0)], vec![(1, 0)]));
+}
+
+#[test]
 fn one_filter_too_many_is_refused_and_nothing_is_changed() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     for number in 0..63 {
