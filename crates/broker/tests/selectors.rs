@@ -4,6 +4,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
+use lepus_broker::Answer;
 use lepus_sim::{Channel, World};
 
 use crate::stage::{Ending, Stage, everywhere, on_disk};
@@ -485,4 +486,81 @@ fn the_log_is_told_of_a_filter_that_looks_at_many_for_few() {
         stage.world.advance(121_000);
         assert_eq!(told(stage), 0, "nothing was asked since");
     });
+}
+
+/// Filters that take about as long as they may for a message whose body is [`dear_body`].
+fn consume_dearly(channel: &Channel, queue: &str) {
+    for number in 0..DEAR_FILTERS {
+        let text = format!("b.text REGEXP 'x{number}[yz]*$'");
+        channel.consume_with(queue, &format!("{queue}-{number}"), filter(&text));
+    }
+}
+
+const DEAR_FILTERS: u64 = 20;
+
+fn dear_body() -> String {
+    format!("{{\"text\": \"{}\"}}", "x".repeat(1_000))
+}
+
+/// How many messages the filters of [`consume_dearly`] have looked at.
+fn dearly_looked_at(answer: Answer) -> u64 {
+    let Answer::Selectors(rows) = answer else { panic!("it was asked for selectors") };
+    rows.iter().map(|row| row.evaluations).sum::<u64>() / DEAR_FILTERS
+}
+
+/// What filters take is not in proportion to a message's bytes. What a turn has no time for is looked at by those that follow,
+/// whether messages come from clients of the shard or from other shards.
+#[test]
+fn a_turn_looks_at_no_more_messages_than_are_work_for_it() {
+    const MESSAGES: u64 = 600;
+    for publishing in [0, 1] {
+        let world = World::new(2);
+        let (home, publisher) = (world.channel(0), world.channel(publishing));
+        home.declare("q");
+        consume_dearly(&home, "q");
+        let body = dear_body();
+        world.quietly(|| {
+            publisher.client().together(|| {
+                for _ in 0..MESSAGES {
+                    publish(&publisher, "q", "some", &body);
+                }
+            });
+        });
+        let (mut looked_at, mut most, mut turns) = (0, 0, 0);
+        while looked_at < MESSAGES {
+            let asked = world.begin_asking_selectors("q");
+            world.round();
+            let now = dearly_looked_at(asked.try_recv().expect("it was asked"));
+            most = most.max(now - looked_at);
+            looked_at = now;
+            turns += 1;
+            assert!(turns < 10_000, "{looked_at} messages were looked at");
+        }
+        assert!(most <= 20, "{most} messages in one turn");
+        world.settle();
+        assert_eq!(world.queue("q").ready, MESSAGES);
+    }
+}
+
+/// A message goes to many queues at once; the filters of those that a turn has no time for come later.
+#[test]
+fn a_turn_lets_the_filters_of_few_queues_look_at_a_message() {
+    const QUEUES: u64 = 40;
+    let world = World::new(1);
+    let channel = world.channel(0);
+    let names: Vec<String> = (0..QUEUES).map(|number| format!("q{number}")).collect();
+    for name in &names {
+        channel.declare(name);
+        channel.bind(name, "amq.fanout", "");
+        consume_dearly(&channel, name);
+        channel.consume_with(name, &format!("{name}-all"), filter("b.text IS NOT NULL"));
+    }
+    world.quietly(|| channel.publish("amq.fanout", "", dear_body()));
+    let (mut before, mut most) = (0, 0);
+    while before < QUEUES {
+        world.round();
+        let now = names.iter().map(|name| world.queue(name).unacked as u64).sum();
+        most = most.max(now - core::mem::replace(&mut before, now));
+    }
+    assert!(most <= 10, "filters of {most} queues in one turn");
 }

@@ -137,6 +137,15 @@ macro_rules! commands {
     };
 }
 
+/// What came of [`Dispatch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatched {
+    /// Whether there is more to deliver.
+    pub more: bool,
+    /// How much of its budget it took.
+    pub used: usize,
+}
+
 commands! {
     /// Forgets a message after [`Admit`]: no log took it. The queue does not have it.
     ///
@@ -147,11 +156,11 @@ commands! {
         ticket: Ticket
     } -> () = |queue, _, _| queue.withdraw(&ticket);
 
-    /// Delivers ready messages. The effect says whether there is more to deliver.
+    /// Delivers ready messages.
     Dispatch {
         /// Messages at most; expired ones that it meets count too.
         budget: usize
-    } -> bool = |queue, now, sink| queue.dispatch(now, budget, sink);
+    } -> Dispatched = |queue, now, sink| queue.dispatch(now, budget, sink);
 
     /// Does a slice of what is left to do: releases purged messages, drops expired ones from the head and those above
     /// the limits, delivers. The effect says whether another slice is needed now.

@@ -44,6 +44,7 @@ pub use selectors::{
 };
 pub use tap::{CAN_RECORD, Recorder};
 
+use crate::command::Dispatched;
 use crate::entry::{
     Admission, Content, Delivery, Enqueued, Entry, Get, Outcome, Place, Reason, Sent, Ticket,
 };
@@ -358,9 +359,11 @@ impl Queue {
         self.pushed(now, ticket.deadline, sink);
     }
 
-    pub(crate) fn dispatch(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
-        let more = self.dispatch_within(now, &mut { budget }, sink);
-        self.rules.is_some() && self.drop_unmatched(now, &mut { budget }, sink) || more
+    pub(crate) fn dispatch(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> Dispatched {
+        let mut left = budget;
+        let more = self.dispatch_within(now, &mut left, sink);
+        let is_some_left = self.rules.is_some() && self.drop_unmatched(now, &mut { budget }, sink);
+        Dispatched { more: is_some_left || more, used: budget - left }
     }
 
     /// Whether [`Dispatch`](crate::command::Dispatch) would deliver something.

@@ -323,15 +323,26 @@ impl World {
     /// When there is no such queue.
     #[must_use]
     pub fn selectors(&self, name: &str) -> Vec<SelectorRow> {
+        let answer = self.begin_asking_selectors(name);
+        self.settle();
+        match answer.try_recv() {
+            Ok(Answer::Selectors(rows)) => rows,
+            other => panic!("a question about selectors is answered with {other:?}"),
+        }
+    }
+
+    /// The same question without running anything: the answer comes when it is there.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    #[must_use]
+    pub fn begin_asking_selectors(&self, name: &str) -> Receiver<Answer> {
         let id = self.broker(0, |broker| {
             let directory = &broker.directory;
             let vhost = directory.vhost("/").expect("the virtual host is there");
             directory.queue(vhost, name).expect("the queue is there").id
         });
-        match self.ask(self.queue(name).home, Query::Selectors(id)) {
-            Answer::Selectors(rows) => rows,
-            other => panic!("a question about selectors is answered with {other:?}"),
-        }
+        self.begin_asking(self.queue(name).home, Query::Selectors(id))
     }
 
     /// Looks into a shard's broker.

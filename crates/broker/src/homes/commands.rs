@@ -73,8 +73,12 @@ impl HomeSide<'_> {
         if home.awaits_deletion() {
             return;
         }
-        let mut more = false;
-        if home.queue.wants_dispatch() {
+        let wants = home.queue.wants_dispatch();
+        let has_filters = wants && home.queue.has_filters();
+        // Filters may take long for few bytes: once a turn has had its share, they go on by the work that is listed.
+        let must_wait = has_filters && self.shard.effort.is_used_up();
+        let mut more = must_wait;
+        if wants && !must_wait {
             let mut sink = QueuePort {
                 shard: self.shard,
                 connections: self.connections,
@@ -89,15 +93,15 @@ impl HomeSide<'_> {
             };
             let before = home.queue.ready_bytes();
             // Filters that go through a backlog get on by the work that is listed, too.
-            let has_filters = home.queue.has_filters();
             let budget =
                 if has_filters && home.is_listed() { LISTED_BUDGET } else { DISPATCH_BUDGET };
-            more = home.queue.apply(now, command::Dispatch { budget }, &mut sink);
+            let dispatched = home.queue.apply(now, command::Dispatch { budget }, &mut sink);
+            more = dispatched.more;
             let sent = before.saturating_sub(home.queue.ready_bytes());
             let effort = &mut self.shard.effort;
             effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
-            if has_filters && more {
-                effort.spend_on_looks(budget);
+            if has_filters {
+                effort.spend_on_looks(dispatched.used);
             }
         }
         if !home.is_listed() && (more || home.queue.has_work(now)) {

@@ -183,7 +183,7 @@ fn publish(queue: &mut Queue, count: usize, shard: &mut Shard) {
 }
 
 fn dispatch(queue: &mut Queue, now: Now, shard: &mut Shard) {
-    while queue.dispatch(now, 3, shard) {}
+    while queue.dispatch(now, 3, shard).more {}
     assert!(!queue.wants_dispatch());
 }
 
