@@ -162,14 +162,21 @@ impl Server {
             }
         };
         let mut held = std::mem::take(&mut connection.rest);
-        let bytes = if held.is_empty() {
-            &scratch[..count]
-        } else {
+        let is_first = held.is_empty();
+        if !is_first {
             held.extend_from_slice(&scratch[..count]);
-            &held[..]
-        };
+        }
+        let bytes = if is_first { &scratch[..count] } else { &held[..] };
         match self.sessions.receive(key, bytes) {
-            Ok(consumed) => connection.rest = bytes[consumed..].to_vec(),
+            Ok(consumed) if is_first => {
+                held.extend_from_slice(&scratch[consumed..count]);
+                connection.rest = held;
+            }
+            // A long message is put together without being copied with each read.
+            Ok(consumed) => {
+                held.drain(..consumed);
+                connection.rest = held;
+            }
             Err(reason) => {
                 to_stderr(format_args!("null broker: {reason}"));
                 self.close(key);
