@@ -581,6 +581,18 @@ impl ServerConnection {
         self.assembler.held_bytes()
     }
 
+    /// The body of a large message has begun to come on a channel: which one, and how many bytes are needed for all of it.
+    /// Told once of each.
+    #[inline]
+    pub fn wants_memory(&mut self) -> Option<(u16, usize)> {
+        self.assembler.wants_memory()
+    }
+
+    /// Has the message on a channel that [wants memory](Self::wants_memory) use this, which is empty.
+    pub fn use_memory(&mut self, channel: u16, memory: Vec<u8>) {
+        self.assembler.use_memory(channel, memory);
+    }
+
     /// Whether a message has begun that will be published once all of it is there.
     #[must_use]
     pub fn has_begun_message(&self) -> bool {
