@@ -8,6 +8,7 @@
 
 mod inbox;
 mod query;
+mod route_test;
 mod sequencer;
 
 pub use crate::sessions::hand_over::MovingConnection;

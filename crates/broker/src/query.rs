@@ -16,8 +16,8 @@ use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 pub use answer::{
     Answer, BindingRow, ChannelRow, ConnectionRow, ConsumerRow, DearFilterRow, ExchangeFigures,
-    ExchangeRow, FilterFiguresRow, Part, PermissionRow, QueueFigures, QueueRow, SelectorRow,
-    TopicPermissionRow, UserRow, VhostFigures, VhostRow,
+    ExchangeRow, FilterFiguresRow, Part, PermissionRow, QueueFigures, QueueRow, Reached,
+    SelectorRow, TopicPermissionRow, UserRow, VhostFigures, VhostRow,
 };
 pub use figures::{Figures, Holdings, LogFigures, Oldest};
 
@@ -28,6 +28,8 @@ pub use crate::mail::{AlarmSource, Shortage};
 pub const PLACES_MAX: usize = 256;
 /// Distinct filters of an exchange that one part of a list covers at most, and those of them that it has.
 pub const FILTERS_MAX: usize = 512;
+/// Queues that are told at most of those that a message would go to.
+pub const ROUTED_MAX: usize = 1_000;
 /// See [`FILTERS_MAX`].
 pub const DEAR_MAX: usize = 5;
 /// Users or virtual hosts that one part of a list covers at most, and rights of users that it has.
@@ -87,6 +89,9 @@ pub enum Query {
         /// Those behind this one; from the first on without one.
         after: Option<QueueId>,
     },
+    /// Where a message would go if it was published now, the same on every shard but where an exchange chooses among its
+    /// bindings: [`Answer::Routed`].
+    Route(Box<TestMessage>),
     /// What clients of the shard published to these exchanges, of [`PLACES_MAX`] at most: [`Answer::ExchangeFigures`].
     ExchangeFigures(Vec<(VhostId, Box<str>)>),
     /// What connections and queues of the shard did and hold in these virtual hosts, of [`PLACES_MAX`] at most:
@@ -224,6 +229,21 @@ pub struct Names {
     pub after: Option<String>,
     /// Names to look at; at most [`NAMES_MAX`] are.
     pub limit: usize,
+}
+
+/// A message of which is asked where it would go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TestMessage {
+    /// The virtual host.
+    pub vhost: VhostId,
+    /// The exchange; empty for the default exchange.
+    pub exchange: String,
+    /// Its routing key.
+    pub routing_key: String,
+    /// Its properties as on the wire, well-formed.
+    pub properties: Vec<u8>,
+    /// Its body.
+    pub body: Vec<u8>,
 }
 
 /// Which part of a list of what users may do is meant: it is in the order of users' names, and of one user in that of

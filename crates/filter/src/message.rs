@@ -49,6 +49,19 @@ pub enum BodyFormat {
 }
 
 impl BodyFormat {
+    /// The one of that name in arguments.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<BodyFormat> {
+        let all = [
+            BodyFormat::Auto,
+            BodyFormat::Json,
+            BodyFormat::Fix,
+            BodyFormat::Nvfix,
+            BodyFormat::None,
+        ];
+        all.into_iter().find(|format| format.name() == name)
+    }
+
     /// Its name in arguments.
     #[must_use]
     pub fn name(self) -> &'static str {

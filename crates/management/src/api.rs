@@ -13,6 +13,7 @@ mod change;
 mod client;
 mod context;
 mod failure;
+mod filter;
 mod list;
 mod mirror;
 mod moves;

@@ -191,6 +191,7 @@ impl Desk {
             "policies" | "operator-policies" | "parameters" | "global-parameters" => {
                 max.min(SETTING_BYTES_MAX)
             }
+            "lepus" if path.ends_with("/route-test") => max.min(SETTING_BYTES_MAX),
             "users" if path.ends_with("/bulk-delete") => max.min(SETTING_BYTES_MAX),
             _ => max.min(FREE_BODY_BYTES_MAX),
         }

@@ -54,6 +54,7 @@ impl Broker {
                 self.set(setting);
                 Answer::Ordered(true)
             }
+            Query::Route(test) => Answer::Routed(self.test_route(now, &test)),
             Query::VhostFigures(vhosts) => self.session().vhost_figures(&vhosts),
             Query::Alive => Answer::Alive,
             Query::Figures => Answer::Figures(Box::new(self.view().figures(now))),

@@ -41,6 +41,8 @@ pub enum Answer {
     DearFilters(Part<DearFilterRow, usize>),
     /// Queues whose consumers have filters.
     FilteredQueues(Part<QueueId, QueueId>),
+    /// Where a message would go, or why it would be refused.
+    Routed(Result<Reached, Refusal>),
     /// Figures of exchanges, of those only to which something was published.
     ExchangeFigures(Vec<ExchangeFigures>),
     /// Figures of virtual hosts.
@@ -89,6 +91,17 @@ pub enum Answer {
     Ordered(bool),
     /// There is no virtual host of that name.
     NoVhost,
+}
+
+/// The queues that a message would go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The first of them, [`ROUTED_MAX`](super::ROUTED_MAX) at most.
+    pub queues: Vec<QueueId>,
+    /// How many they are.
+    pub total: usize,
+    /// What finding them took, in steps of some nanoseconds.
+    pub steps: u32,
 }
 
 /// A part of a list.

@@ -144,14 +144,10 @@ fn text<'a>(arguments: TableRef<'a>) -> Result<Option<(&'static str, &'a str)>, 
 
 fn format_of(arguments: TableRef<'_>) -> Result<BodyFormat, Refusal> {
     let Some(value) = arguments.get(FORMAT) else { return Ok(BodyFormat::Auto) };
-    match value.as_text() {
-        Some("auto") => Ok(BodyFormat::Auto),
-        Some("json") => Ok(BodyFormat::Json),
-        Some("fix") => Ok(BodyFormat::Fix),
-        Some("nvfix") => Ok(BodyFormat::Nvfix),
-        Some("none") => Ok(BodyFormat::None),
-        _ => Err(refuse(format!("invalid {FORMAT}: it is auto, json, fix, nvfix or none"))),
-    }
+    value
+        .as_text()
+        .and_then(BodyFormat::from_name)
+        .ok_or_else(|| refuse(format!("invalid {FORMAT}: it is auto, json, fix, nvfix or none")))
 }
 
 /// Whether a binding with these arguments has a filter.

@@ -14,6 +14,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+/// The capability of a connection whose transactions are refused as a whole where one of their messages would not be taken.
+/// What it gives back counts as no attempt at a message.
+pub(crate) const WHOLE_TRANSACTIONS: &str = "lepus.whole_transactions";
 /// How long the broker may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The only channel that is used.
@@ -22,6 +25,8 @@ const CHANNEL: u16 = 1;
 /// A message that was taken from a queue.
 #[derive(Debug)]
 pub(crate) struct Got {
+    /// Its number on the channel.
+    pub(crate) tag: u64,
     pub(crate) redelivered: bool,
     pub(crate) exchange: String,
     pub(crate) routing_key: String,
@@ -29,15 +34,15 @@ pub(crate) struct Got {
     pub(crate) message_count: u32,
     pub(crate) properties: Properties,
     pub(crate) body: Vec<u8>,
-    /// Bytes of the properties as they came.
-    properties_bytes: usize,
+    /// The properties as they came.
+    pub(crate) properties_bytes: Vec<u8>,
 }
 
 impl Got {
     /// About what it takes.
     pub(crate) fn bytes(&self) -> usize {
         // Headers as JSON are larger than on the wire.
-        self.body.len() + 4 * self.properties_bytes
+        self.body.len() + 4 * self.properties_bytes.len()
     }
 }
 
@@ -135,8 +140,21 @@ impl Session {
     /// # Errors
     /// What the broker refuses.
     pub(crate) fn open(context: &Context<'_>, vhost: &str) -> Result<Session, Failure> {
+        Session::open_with(context, vhost, &[])
+    }
+
+    /// The same with further capabilities.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn open_with(
+        context: &Context<'_>,
+        vhost: &str,
+        capabilities: &[&str],
+    ) -> Result<Session, Failure> {
         let account = Account::of(context, vhost)?;
-        let opened = connect(&*context.api.broker, &account, vhost, "management API", &[]);
+        let broker = &*context.api.broker;
+        let opened = connect(broker, &account, vhost, "management API", capabilities);
         let opened = opened.and_then(|mut client| {
             client.open_channel(CHANNEL)?;
             Ok(client)
@@ -218,15 +236,36 @@ impl Session {
             ClientEvent::Method { method: Method::BasicGetEmpty(_), .. } => Some(None),
             ClientEvent::Content { method: Method::BasicGetOk(ok), properties, body, .. } => {
                 Some(Some(Got {
+                    tag: ok.delivery_tag,
                     redelivered: ok.redelivered,
                     exchange: ok.exchange.to_owned(),
                     routing_key: ok.routing_key.to_owned(),
                     message_count: ok.message_count,
                     properties: Properties::decode(properties).unwrap_or_default(),
                     body: body.to_vec(),
-                    properties_bytes: properties.len(),
+                    properties_bytes: properties.to_vec(),
                 }))
             }
+            _ => None,
+        })
+    }
+
+    /// Ends a message that was got: it is done with, or rejected for good.
+    pub(crate) fn end(&mut self, delivery_tag: u64, is_done: bool) {
+        match is_done {
+            true => self.client.send(CHANNEL, basic::Ack { delivery_tag, multiple: false }),
+            false => self.client.send(CHANNEL, basic::Reject { delivery_tag, requeue: false }),
+        }
+    }
+
+    /// Has the broker put everything back to its place that was got and not ended.
+    ///
+    /// # Errors
+    /// What the broker refuses.
+    pub(crate) fn put_back(&mut self) -> Result<(), Failure> {
+        self.client.send(CHANNEL, basic::Recover { requeue: true });
+        self.wait(|event| match event {
+            ClientEvent::Method { method: Method::BasicRecoverOk(_), .. } => Some(()),
             _ => None,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::request::Reply;
 use lepus_broker::refusal::{Refusal, RefusalKind};
+use lepus_filter::FilterError;
 use serde_json::json;
 
 /// A request that is refused: a code, and two texts of which clients compare the first.
@@ -15,13 +16,23 @@ pub struct Failure {
     pub reason: String,
     /// Headers that go with it.
     pub headers: Vec<(&'static str, String)>,
+    /// Of a filter: the character at which it went wrong, counted from 1, and what is wrong there.
+    pub place: Option<(usize, String)>,
 }
 
 impl Failure {
     /// A refusal with this code and these texts.
     #[must_use]
     pub fn new(status: u16, error: &str, reason: impl Into<String>) -> Failure {
-        Failure { status, error: error.to_owned(), reason: reason.into(), headers: Vec::new() }
+        let (error, reason) = (error.to_owned(), reason.into());
+        Failure { status, error, reason, headers: Vec::new(), place: None }
+    }
+
+    /// The filter of that name is not well-formed.
+    #[must_use]
+    pub fn filter(name: &str, error: &FilterError) -> Failure {
+        let place = Some((error.at, error.reason.to_string()));
+        Failure { place, ..Failure::new(400, "filter", format!("invalid {name} {error}")) }
     }
 
     /// No such path or object. Clients compare both texts.
@@ -69,7 +80,10 @@ impl Failure {
     /// As an answer.
     #[must_use]
     pub fn into_reply(self) -> Reply {
-        let body = json!({ "error": self.error, "reason": self.reason });
+        let mut body = json!({ "error": self.error, "reason": self.reason });
+        if let Some((at, text)) = self.place {
+            (body["at"], body["text"]) = (json!(at), json!(text));
+        }
         Reply { status: self.status, headers: self.headers, body: Some(body) }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod parameters;
 pub(crate) mod permissions;
 pub(crate) mod policies;
 pub(crate) mod queues;
+pub(crate) mod route_test;
 pub(crate) mod sessions;
 pub(crate) mod shovels;
 pub(crate) mod users;

@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::objects::{
     attempts, audit, bindings, channels, connections, consumers, ctl, definitions, exchanges,
     features, filters, health, limits, messages, moves, node, overview, parameters, permissions,
-    policies, queues, sessions, shovels, users, vhosts,
+    policies, queues, route_test, sessions, shovels, users, vhosts,
 };
 use super::request::Reply;
 
@@ -226,6 +226,7 @@ static ENTRIES: &[Entry] = &[
 
     Entry { pattern: "lepus/moves", actions: &[get(Policymaker, moves::list), post(Policymaker, moves::begin)] },
     Entry { pattern: "lepus/moves/{m}", actions: &[get(Policymaker, moves::one), delete(Policymaker, moves::stop)] },
+    Entry { pattern: "lepus/route-test", actions: &[post(Member, route_test::test)] },
     Entry { pattern: "lepus/session", actions: &[post(Password, sessions::begin), delete(Member, sessions::end)] },
     Entry { pattern: "lepus/sessions", actions: &[get(Member, sessions::list)] },
     Entry { pattern: "lepus/sessions/{i}", actions: &[delete(Member, sessions::revoke)] },

@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod counts;
 mod damaged;
+mod filters;
 mod firehose;
 mod gauge;
 mod gzip;

@@ -2,7 +2,7 @@
 
 use super::origin::origin;
 use super::{Order, Running, Target, now};
-use crate::api::client::{Account, connect};
+use crate::api::client::{Account, WHOLE_TRANSACTIONS, connect};
 use lepus_amqp::client::{ClientEvent, encode_publish};
 use lepus_amqp::method::{Method, basic, channel, queue, tx};
 use lepus_amqp::properties::Properties;
@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 
 /// The only channel that is used.
 const CHANNEL: u16 = 1;
-/// That transactions are refused as a whole where one of their messages would not be taken.
-const WHOLE_TRANSACTIONS: &str = "lepus.whole_transactions";
 /// Messages of one transaction.
 const SLICE_MAX: u64 = 256;
 /// Bytes of messages of one transaction, about: what is more in a log of small segments is refused, and goes one by one.

@@ -2,6 +2,7 @@
 
 use super::super::context::Context;
 use super::super::failure::Failure;
+use super::super::filter;
 use super::super::path;
 use super::super::request::Reply;
 use crate::definitions::table_value;
@@ -259,13 +260,17 @@ fn bind(context: &Context<'_>, destination: Destination) -> Result<Reply, Failur
         return Err(Failure::bad_request("routing_key is longer than 255 bytes"));
     }
     let arguments = fields.table("arguments")?;
-    context.change(Request::Bind {
+    let bound = context.change(Request::Bind {
         vhost: vhost.into(),
         source: source.to_owned(),
         destination,
         routing_key: routing_key.clone(),
         arguments: arguments.clone(),
         connection: None,
+    });
+    bound.map_err(|failure| match filter::error_in(&arguments) {
+        Some((name, error)) if failure.status == 400 => Failure::filter(name, &error),
+        _ => failure,
     })?;
     // As the directory keeps them.
     let mut sorted: Vec<_> = arguments.iter().collect();

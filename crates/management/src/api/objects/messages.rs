@@ -2,12 +2,14 @@
 
 use super::super::amqp_json;
 use super::super::body::Fields;
-use super::super::client::{Got, Published, Session};
+use super::super::client::{Got, Published, Session, WHOLE_TRANSACTIONS};
 use super::super::context::Context;
 use super::super::failure::Failure;
+use super::super::filter::Wanted;
 use super::super::request::Reply;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use lepus_amqp::properties::Properties;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,10 @@ const ANSWER_BYTES_MAX: usize = 32 << 20;
 const ROWS_MAX: usize = 10_000;
 /// What a row takes beside the message, in bytes.
 const ROW_BYTES: usize = 1_024;
+/// Bytes of messages that are held against a filter for one answer.
+const LOOKED_AT_BYTES_MAX: usize = 256 << 20;
+/// How many messages were held against a filter.
+const LOOKED_AT_HEADER: &str = "x-lepus-looked-at";
 /// How long messages are taken for one answer.
 const GET_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -33,25 +39,9 @@ pub(crate) fn publish(context: &Context<'_>) -> Result<Reply, Failure> {
     if routing_key.len() > 255 {
         return Err(Failure::bad_request("routing_key is longer than 255 bytes"));
     }
-    let properties = match fields.require("properties")? {
-        Value::Object(_) => Fields::of(fields.require("properties")?),
-        Value::Array(items) if items.is_empty() => Fields::default(),
-        _ => return Err(Failure::bad_request("properties is to be an object")),
-    };
-    let properties = amqp_json::read_properties(&properties)?;
-    let Value::String(payload) = fields.require("payload")? else {
-        return Err(Failure::bad_request("payload_not_string"));
-    };
-    let body = match fields.required_text("payload_encoding")?.as_str() {
-        "string" => payload.clone().into_bytes(),
-        "base64" => STANDARD
-            .decode(payload)
-            .map_err(|error| Failure::bad_request(format!("payload is no base64: {error}")))?,
-        other => {
-            let text = format!("payload_encoding is {other:?} and neither string nor base64");
-            return Err(Failure::bad_request(text));
-        }
-    };
+    let properties = message_properties(fields.require("properties")?)?;
+    let body =
+        message_body(fields.require("payload")?, &fields.required_text("payload_encoding")?)?;
     let mut session = Session::open(context, context.name(0))?;
     let published = session.publish(exchange, &routing_key, &properties, &body)?;
     session.close();
@@ -60,6 +50,39 @@ pub(crate) fn publish(context: &Context<'_>) -> Result<Reply, Failure> {
         Published::Unroutable => Ok(Reply::json(json!({"routed": false}))),
         Published::Rejected => {
             Err(Failure::bad_request("rejected: a queue did not take the message"))
+        }
+    }
+}
+
+/// The properties that a body has for a message.
+///
+/// # Errors
+/// 400 for what is no object, and for values of the wrong type.
+pub(super) fn message_properties(value: &Value) -> Result<Properties, Failure> {
+    let fields = match value {
+        Value::Object(_) => Fields::of(value),
+        Value::Array(items) if items.is_empty() => Fields::default(),
+        _ => return Err(Failure::bad_request("properties is to be an object")),
+    };
+    amqp_json::read_properties(&fields)
+}
+
+/// A message's body from a `payload`, `string` or `base64`.
+///
+/// # Errors
+/// 400 for what is no text, and for what is not encoded so.
+pub(super) fn message_body(payload: &Value, encoding: &str) -> Result<Vec<u8>, Failure> {
+    let Value::String(payload) = payload else {
+        return Err(Failure::bad_request("payload_not_string"));
+    };
+    match encoding {
+        "string" => Ok(payload.clone().into_bytes()),
+        "base64" => STANDARD
+            .decode(payload)
+            .map_err(|error| Failure::bad_request(format!("payload is no base64: {error}"))),
+        other => {
+            let text = format!("payload_encoding is {other:?} and neither string nor base64");
+            Err(Failure::bad_request(text))
         }
     }
 }
@@ -102,14 +125,18 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
         return Err(Failure::bad_request(text));
     }
     let truncate = fields.integer("truncate")?.and_then(|bytes| usize::try_from(bytes).ok());
+    let count = usize::try_from(count).unwrap_or(0).min(ROWS_MAX);
+    let shown = Shown { encoding, truncate };
+    if let Some(wanted) = Wanted::of(&fields)? {
+        return get_wanted(context, wanted, &mode, count, &shown);
+    }
     let mut session = Session::open(context, context.name(0))?;
     let (mut rows, mut bytes) = (Vec::new(), 0_usize);
-    let count = usize::try_from(count).unwrap_or(0).min(ROWS_MAX);
     let begun = Instant::now();
     while rows.len() < count && bytes < ANSWER_BYTES_MAX && begun.elapsed() < GET_TIMEOUT {
         let Some(got) = session.get(queue, mode.no_ack)? else { break };
         bytes += ROW_BYTES + got.bytes();
-        rows.push(row(&got, &encoding, truncate));
+        rows.push(shown.row(&got));
     }
     if !mode.no_ack && !rows.is_empty() {
         session.give_back(mode.requeue);
@@ -118,22 +145,69 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
     Ok(Reply::json(Value::Array(rows)))
 }
 
-fn row(got: &Got, encoding: &str, truncate: Option<usize>) -> Value {
-    let shown = &got.body[..truncate.map_or(got.body.len(), |most| most.min(got.body.len()))];
-    let (payload, encoding) = match std::str::from_utf8(shown) {
-        Ok(text) if encoding == "auto" => (text.to_owned(), "string"),
-        _ => (STANDARD.encode(shown), "base64"),
-    };
-    json!({
-        "payload_bytes": got.body.len(),
-        "redelivered": got.redelivered,
-        "exchange": got.exchange,
-        "routing_key": got.routing_key,
-        "message_count": got.message_count,
-        "properties": amqp_json::properties(&got.properties),
-        "payload": payload,
-        "payload_encoding": encoding,
-    })
+/// The same with a filter: messages are taken one after the other, and all but those that match it are put back to
+/// their places when the answer is there. Nobody else gets them meanwhile; it counts as no attempt at them. A header tells
+/// how many were looked at, which are not all where the queue has very many.
+fn get_wanted(
+    context: &Context<'_>,
+    mut wanted: Wanted,
+    mode: &Mode,
+    count: usize,
+    shown: &Shown,
+) -> Result<Reply, Failure> {
+    let mut session = Session::open_with(context, context.name(0), &[WHOLE_TRANSACTIONS])?;
+    let (mut rows, mut looked_at) = (Vec::new(), 0_usize);
+    let (mut bytes, mut bytes_read) = (0_usize, 0_usize);
+    let begun = Instant::now();
+    while rows.len() < count
+        && looked_at < ROWS_MAX
+        && bytes < ANSWER_BYTES_MAX
+        && bytes_read < LOOKED_AT_BYTES_MAX
+        && begun.elapsed() < GET_TIMEOUT
+    {
+        let Some(got) = session.get(context.name(1), false)? else { break };
+        looked_at += 1;
+        bytes_read += got.bytes();
+        if !wanted.matches(&got) {
+            continue;
+        }
+        bytes += ROW_BYTES + got.bytes();
+        rows.push(shown.row(&got));
+        if mode.no_ack || !mode.requeue {
+            session.end(got.tag, mode.no_ack);
+        }
+    }
+    session.put_back()?;
+    session.close();
+    Ok(Reply::json(Value::Array(rows)).with(LOOKED_AT_HEADER, looked_at.to_string()))
+}
+
+/// How messages are shown.
+struct Shown {
+    encoding: String,
+    /// Bytes of a body at most.
+    truncate: Option<usize>,
+}
+
+impl Shown {
+    fn row(&self, got: &Got) -> Value {
+        let most = self.truncate.unwrap_or(usize::MAX);
+        let shown = &got.body[..most.min(got.body.len())];
+        let (payload, encoding) = match std::str::from_utf8(shown) {
+            Ok(text) if self.encoding == "auto" => (text.to_owned(), "string"),
+            _ => (STANDARD.encode(shown), "base64"),
+        };
+        json!({
+            "payload_bytes": got.body.len(),
+            "redelivered": got.redelivered,
+            "exchange": got.exchange,
+            "routing_key": got.routing_key,
+            "message_count": got.message_count,
+            "properties": amqp_json::properties(&got.properties),
+            "payload": payload,
+            "payload_encoding": encoding,
+        })
+    }
 }
 
 /// `DELETE /queues/{v}/{q}/contents`

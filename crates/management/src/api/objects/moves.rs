@@ -72,6 +72,9 @@ fn order(context: &Context<'_>) -> Result<Order, Failure> {
         }
         name => Ok(name),
     };
+    if fields.get("filter").is_some() {
+        return wrong("filter: a move looks at none, it takes messages in their order");
+    }
     let routing_key = name("routing_key")?;
     let death = match fields.text("death")? {
         None => None,

@@ -1,0 +1,263 @@
+//! Content filters over HTTP: listed, in what is got from a queue, and in where a message would go.
+
+use crate::management::{User, started};
+use crate::running::{Program, Scratch};
+use crate::session::{Seen, connect};
+use lepus_amqp::method::basic;
+use lepus_amqp::table::Table;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Where filters stand, what they take, and who may see it.
+#[test]
+fn filters_are_listed_with_what_they_take_and_the_dearest() {
+    let (_scratch, program) = started("api-filters");
+    let guest = User::guest(&program);
+    assert_eq!(guest.get("/lepus/filters"), json!([]));
+    assert_eq!(program.order(&["list", "filters", "--json"]), Ok("[]\n".to_owned()));
+    for queue in ["q", "other"] {
+        guest.put(&format!("/queues/%2F/{queue}"), json!({"durable": true}));
+    }
+    guest.put("/vhosts/v", Value::Null);
+    guest.put("/queues/v/q", json!({}));
+    let long = format!("b.text REGEXP '{}'", "x".repeat(300));
+    for (vhost, exchange, queue, text) in [
+        ("%2F", "amq.topic", "q", "a = 1"),
+        ("%2F", "amq.topic", "q", "a > 1 AND b.price < 5"),
+        ("%2F", "amq.topic", "other", &long),
+        ("%2F", "amq.fanout", "q", "country = 'UK'"),
+        ("v", "amq.fanout", "q", "LENGTH(a) > 5"),
+    ] {
+        let body = json!({"routing_key": "k", "arguments": {"x-filter": text}});
+        let path = format!("/bindings/{vhost}/e/{exchange}/q/{queue}");
+        let answer = guest.send("POST", &path, "", &body.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+    let all = guest.get("/lepus/filters");
+    let names = |rows: &Value| -> Vec<String> {
+        let of = |row: &Value| format!("{} {} {}", row["kind"], row["vhost"], row["name"]);
+        rows.as_array().unwrap().iter().map(of).collect()
+    };
+    let fanout = r#""exchange" "/" "amq.fanout""#;
+    let topic = r#""exchange" "/" "amq.topic""#;
+    let other = r#""exchange" "v" "amq.fanout""#;
+    assert_eq!(names(&all), [fanout, topic, other]);
+    let row = &all[1];
+    let counts = ["bindings", "filters", "looked_up", "compared", "evaluated", "fields"];
+    assert_eq!(counts.map(|name| row[name].as_u64()), [3, 3, 1, 1, 1, 3].map(Some), "{row}");
+    assert_eq!((&row["microseconds"], &row["takes_looked_up_only"]), (&Value::Null, &json!(false)));
+    let dearest = row["dearest"].as_array().unwrap();
+    assert_eq!(dearest.len(), 3);
+    let first = &dearest[0];
+    assert_eq!(first["filter"], format!("{}…", &long[..200]));
+    assert_eq!(
+        (&first["way"], &first["destination"], &first["destination_type"], &first["routing_key"]),
+        (&json!("evaluated"), &json!("other"), &json!("queue"), &json!("k"))
+    );
+    assert_eq!((&dearest[1]["way"], &dearest[2]["way"]), (&json!("compared"), &json!("looked_up")));
+
+    // The first message of a shard is one that is looked at.
+    let mut session = connect(program.amqp);
+    for _ in 0..100 {
+        let publish =
+            basic::Publish { exchange: "amq.topic", routing_key: "k", ..Default::default() };
+        session.send(1, publish);
+        session.send_raw(&[2, 0, 1, 0, 0, 0, 14, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 206]);
+    }
+    session.declare("own");
+    let sorted = guest.get("/lepus/filters?sort=microseconds&sort_reverse=true&page=1&page_size=1");
+    assert_eq!(names(&sorted["items"]), [topic]);
+    assert_eq!((&sorted["total_count"], &sorted["page_count"]), (&json!(3), &json!(3)));
+    let row = &sorted["items"][0];
+    assert!(row["sampled_messages"].as_u64() > Some(0), "{row}");
+    assert!(row["microseconds"].as_f64().unwrap() > 0.0, "{row}");
+
+    let arguments = Table::new().with("x-filter", "a LIKE '%x'").to_bytes();
+    let consume =
+        basic::Consume { queue: "own", arguments: arguments.as_ref(), ..Default::default() };
+    assert!(matches!(session.call(1, consume), Seen::Method(..)));
+    for _ in 0..3 {
+        session.publish(1, "own", b"nobody wants it");
+    }
+    session.declare("own");
+    let rows = guest.get("/lepus/filters/%2F");
+    assert_eq!(names(&rows), [fanout, topic, r#""queue" "/" "own""#]);
+    let row = &rows[2];
+    let counts = ["consumers", "filters", "evaluated", "evaluations", "deliveries"];
+    assert_eq!(counts.map(|name| row[name].as_u64()), [1, 1, 1, 3, 0].map(Some), "{row}");
+    assert_eq!(row["dearest"][0]["filter"], "a LIKE '%x'");
+    assert_eq!(guest.get("/lepus/filters?page=1&name=own")["filtered_count"], 1);
+    let table = program.order(&["list", "filters"]).unwrap();
+    let lines: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(lines[0], ["kind", "name", "filters"]);
+    assert_eq!(lines[1], ["exchange", "amq.topic", "3"], "the dearest comes first: {table}");
+    assert_eq!(lines.len(), 4, "{table}");
+    assert!(table.contains("a LIKE '%x'"), "{table}");
+    let of_v = program.order(&["list", "filters", "--vhost", "v", "--json"]).unwrap();
+    let of_v: Value = serde_json::from_str(&of_v).unwrap();
+    assert_eq!((&of_v[0]["evaluated"], &of_v[0]["dearest"]), (&json!(1), &json!("LENGTH(a) > 5")));
+    let missing = program.order(&["list", "filters", "--vhost", "none"]).unwrap_err();
+    assert!(missing.contains("there is no virtual host \"none\""), "{missing}");
+
+    // As with bindings: whoever may enter the virtual host.
+    guest.put("/users/ann", json!({"password": "p", "tags": "management"}));
+    guest.put("/users/nobody", json!({"password": "p", "tags": ""}));
+    guest.put("/permissions/v/ann", json!({"configure": "", "write": "", "read": ""}));
+    let ann = User::new(program.management, "ann:p");
+    assert_eq!(names(&ann.get("/lepus/filters")), [other]);
+    assert_eq!(ann.code("GET", "/lepus/filters/%2F", &Value::Null).0, 404);
+    let nobody = User::new(program.management, "nobody:p");
+    assert_eq!(nobody.code("GET", "/lepus/filters", &Value::Null).0, 401);
+}
+
+/// What filters may take of a message is a setting, and the list says where only such are taken as can be looked up.
+#[test]
+fn filters_that_take_more_than_a_setting_says_leave_no_room_for_others() {
+    let scratch = Scratch::new("api-filters-much");
+    let program = Program::start(&scratch, &["--limits-exchange-filter-micros-max", "3"]);
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/q", json!({}));
+    let bind = |text: &str| {
+        let body = json!({"arguments": {"x-filter": text}}).to_string();
+        guest.send("POST", "/bindings/%2F/e/amq.fanout/q/q", "", &body)
+    };
+    assert_eq!(bind("b.text LIKE '%none%'").status, 201);
+    let takes_looked_up_only = || {
+        let list = program.order(&["list", "filters", "--json"]).unwrap();
+        let rows: Value = serde_json::from_str(&list).unwrap();
+        rows[0]["takes_looked_up_only"].clone()
+    };
+    assert_eq!(takes_looked_up_only(), json!(false));
+    // A step for four bytes: some five microseconds.
+    let body = format!(r#"{{"text": "{}"}}"#, "x".repeat(2_000));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while takes_looked_up_only() != json!(true) {
+        assert!(Instant::now() < deadline, "what filters take was not noticed");
+        for _ in 0..20 {
+            let publish = json!({
+                "routing_key": "", "properties": {}, "payload": body, "payload_encoding": "string",
+            });
+            let path = "/exchanges/%2F/amq.fanout/publish";
+            assert_eq!(guest.send("POST", path, "", &publish.to_string()).status, 200);
+        }
+    }
+    let table = program.order(&["list", "filters"]).unwrap();
+    let head = table.lines().next().unwrap();
+    assert!(head.contains("takes_looked_up_only"), "{table}");
+    let refused = bind("b.text LIKE '%other%'");
+    let reason = refused.body["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("above 3 µs (limits.exchange_filter_micros_max)"), "{reason}");
+    assert_eq!(refused.status, 400);
+    assert_eq!(bind("b.text = 'x'").status, 201);
+}
+
+/// What is got by a filter is what matches it; all else is in its place behind, and counts as not tried.
+#[test]
+fn messages_are_got_by_a_filter() {
+    let (_scratch, program) = started("api-filtered-get");
+    let guest = User::guest(&program);
+    guest.put(
+        "/queues/%2F/q",
+        json!({"durable": true, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 1}}),
+    );
+    for number in 0..10 {
+        guest.publish("q", &json!({"n": number}).to_string());
+    }
+    let get = |mode: &str, count: u32, filter: &str| {
+        let body = json!({"ackmode": mode, "count": count, "encoding": "auto", "filter": filter});
+        guest.send("POST", "/queues/%2F/q/get", "", &body.to_string())
+    };
+    let payloads = |body: &Value| -> Vec<String> {
+        let rows = body.as_array().unwrap().iter();
+        rows.map(|row| row["payload"].as_str().unwrap().to_owned()).collect()
+    };
+    for _ in 0..3 {
+        let shown = get("ack_requeue_true", 2, "b.n % 3 = 0 AND b.n > 0");
+        assert_eq!(shown.status, 200, "{}", shown.body);
+        assert_eq!(payloads(&shown.body), [r#"{"n":3}"#, r#"{"n":6}"#]);
+        assert_eq!(shown.header("x-lepus-looked-at"), Some("7"), "{}", shown.head);
+    }
+    let taken = get("ack_requeue_false", 10, "m.routing_key = 'q' AND b.n IN (3, 6)");
+    assert_eq!(payloads(&taken.body), [r#"{"n":3}"#, r#"{"n":6}"#]);
+    assert_eq!(taken.header("x-lepus-looked-at"), Some("10"));
+    let rejected = get("reject_requeue_false", 10, "b.n = 9");
+    assert_eq!(payloads(&rejected.body).len(), 1);
+    assert_eq!(payloads(&get("ack_requeue_true", 10, "FALSE").body).len(), 0);
+    let left: Vec<String> =
+        [0, 1, 2, 4, 5, 7, 8].iter().map(|n| json!({ "n": n }).to_string()).collect();
+    assert_eq!(guest.take("q", 100), left);
+
+    let wrong = get("ack_requeue_true", 1, "b.n > ");
+    assert_eq!(wrong.status, 400);
+    let text = "expected a value after '>'";
+    let reason = format!("invalid filter at character 7: {text}");
+    assert_eq!(wrong.body, json!({"error": "filter", "at": 7, "text": text, "reason": reason}),);
+    let body = json!({
+        "ackmode": "ack_requeue_true", "count": 1, "encoding": "auto", "filter": "b.n = 1",
+        "filter_format": "xml",
+    });
+    let (code, reason) = guest.code("POST", "/queues/%2F/q/get", &body);
+    assert_eq!(code, 400);
+    assert!(reason.contains("auto, json, fix, nvfix or none"), "{reason}");
+    let body = json!({"vhost": "/", "from": "q", "exchange": "amq.topic", "filter": "b.n = 1"});
+    let (code, reason) = guest.code("POST", "/lepus/moves", &body);
+    assert_eq!(code, 400, "{reason}");
+    assert!(reason.contains("a move looks at none"), "{reason}");
+}
+
+#[test]
+fn a_route_is_tested_without_a_message() {
+    let (_scratch, program) = started("api-route-test");
+    let guest = User::guest(&program);
+    for queue in ["a", "b", "c"] {
+        guest.put(&format!("/queues/%2F/{queue}"), json!({}));
+    }
+    let bind = |queue: &str, key: &str, arguments: Value| {
+        let body = json!({"routing_key": key, "arguments": arguments}).to_string();
+        guest.send("POST", &format!("/bindings/%2F/e/amq.topic/q/{queue}"), "", &body)
+    };
+    assert_eq!(bind("a", "x.*", json!({})).status, 201);
+    assert_eq!(bind("b", "#", json!({"x-filter": "b.price > 5 AND kind = 'y'"})).status, 201);
+    let wrong = bind("b", "#", json!({"x-filter-jms-selector": "kind = \"y\""}));
+    assert_eq!(
+        (wrong.status, &wrong.body["error"], &wrong.body["at"]),
+        (400, &json!("filter"), &json!(8))
+    );
+    let reason = wrong.body["reason"].as_str().unwrap();
+    assert!(reason.starts_with("invalid x-filter-jms-selector at character 8: "), "{reason}");
+
+    let test = |user: &User, body: Value| {
+        let mut whole = json!({"vhost": "/", "exchange": "amq.topic"});
+        body.as_object().unwrap().iter().for_each(|(key, value)| whole[key] = value.clone());
+        user.send("POST", "/lepus/route-test", "", &whole.to_string())
+    };
+    let queues = |body: Value| -> Vec<String> {
+        let answer = test(&guest, body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let rows = answer.body["queues"].as_array().unwrap();
+        assert_eq!(answer.body["queue_count"], rows.len());
+        assert_eq!(answer.body["routed"], !rows.is_empty());
+        rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(queues(json!({"routing_key": "x.y"})), ["a"]);
+    assert_eq!(queues(json!({"routing_key": "none"})), [""; 0]);
+    let properties = json!({"headers": {"kind": "y", "CC": ["x.z"]}});
+    let payload = json!({"price": 6}).to_string();
+    let message = json!({"routing_key": "k", "properties": properties, "payload": payload});
+    assert_eq!(queues(message), ["a", "b"]);
+    let by_name = json!({"exchange": "amq.default", "routing_key": "c"});
+    assert_eq!(queues(by_name), ["c"]);
+    for queue in ["a", "b", "c"] {
+        assert_eq!(guest.messages(queue), 0, "nothing was published");
+    }
+
+    assert_eq!(test(&guest, json!({"exchange": "none"})).status, 404);
+    assert_eq!(test(&guest, json!({"vhost": "none"})).status, 404);
+    assert_eq!(test(&guest, json!({"exchange": "amq.rabbitmq.trace"})).status, 401);
+    let refused = test(&guest, json!({"properties": {"headers": {"CC": 1}}}));
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    guest.put("/users/ann", json!({"password": "p", "tags": "management"}));
+    let ann = User::new(program.management, "ann:p");
+    assert_eq!(test(&ann, json!({})).status, 404, "of a virtual host that she may not enter");
+}
