@@ -12,11 +12,16 @@ use crate::queue::Queue;
 pub(crate) const WORK_BUDGET: usize = 512;
 /// Messages that filters look at in one slice, where clients may come at any time: some forty microseconds.
 const SELECTING_BUDGET: usize = 64;
+/// They owe no more than this: a slice that was longer was so for another reason.
+const OWED_MAX: Duration = Duration::from_millis(10);
 /// How long after a client was served others are expected.
 const SERVED_LATELY: Duration = Duration::from_millis(2);
-/// A message that filters look at takes about a microsecond. While clients are served there is one for so much time, a
-/// tenth of it.
-const TIME_PER_LOOK: Duration = Duration::from_micros(10);
+/// What a message takes that cheap filters look at, about.
+const LOOK: Duration = Duration::from_micros(1);
+/// While clients are served filters get one part in so many of the time, and shortly afterwards they pay with so much what they
+/// took beyond a slice.
+const SERVING_PART: u32 = 10;
+const LATELY_PART: u32 = 4;
 
 /// How much of a shard's time filters get that go through backlogs.
 #[derive(Debug, Default)]
@@ -25,6 +30,8 @@ struct SelectingShare {
     looked: Instant,
     /// When clients were served last.
     served: Instant,
+    /// What they took beyond their share: one message may take as long as hundreds of others.
+    owed: Duration,
 }
 
 impl SelectingShare {
@@ -33,13 +40,28 @@ impl SelectingShare {
         let elapsed = now.since(core::mem::replace(&mut self.looked, now));
         if is_serving {
             self.served = now;
-            let due = elapsed.as_nanos() / TIME_PER_LOOK.as_nanos();
-            return usize::try_from(due).unwrap_or(usize::MAX).clamp(1, WORK_BUDGET);
+            let share = elapsed / SERVING_PART;
+            if self.owed >= share && !self.owed.is_zero() {
+                self.owed -= share;
+                return 0;
+            }
+            let due = share - self.owed;
+            let looks = (due.as_nanos() / LOOK.as_nanos()).clamp(1, WORK_BUDGET as u128) as usize;
+            self.owed = (LOOK * looks as u32).saturating_sub(due);
+            return looks;
         }
-        match now.since(self.served) < SERVED_LATELY {
-            true => SELECTING_BUDGET,
-            false => WORK_BUDGET,
+        if now.since(self.served) >= SERVED_LATELY {
+            self.owed = Duration::ZERO;
+            return WORK_BUDGET;
         }
+        self.owed = self.owed.saturating_sub(elapsed / LATELY_PART);
+        if self.owed.is_zero() { SELECTING_BUDGET } else { 0 }
+    }
+
+    /// They took as long as `used` messages take, where they had so many `looks`.
+    fn looked(&mut self, looks: usize, used: usize) {
+        let beyond = u32::try_from(used.saturating_sub(looks)).unwrap_or(u32::MAX);
+        self.owed = (self.owed + LOOK * beyond).min(OWED_MAX);
     }
 }
 
@@ -58,6 +80,11 @@ impl Working {
     /// `is_serving` says whether clients are served in this turn.
     pub(crate) fn looks(&mut self, now: Instant, is_serving: bool) -> usize {
         self.selecting.looks(now, is_serving)
+    }
+
+    /// Filters took as long as `used` messages take, where they had so many `looks`.
+    pub(crate) fn looked(&mut self, looks: usize, used: usize) {
+        self.selecting.looked(looks, used);
     }
 
     /// A queue has work left, whose mark `is_listed` says whether it is here.
@@ -116,5 +143,36 @@ mod tests {
         assert_eq!(share.looks(now, false), SELECTING_BUDGET);
         now = now + SERVED_LATELY;
         assert_eq!(share.looks(now, false), WORK_BUDGET);
+    }
+
+    #[test]
+    fn filters_that_took_long_wait_until_that_was_their_share() {
+        let (mut share, mut now) = (SelectingShare::default(), Instant::default());
+        now = now + Duration::from_secs(1);
+        let looks = share.looks(now, true);
+        // One message took as long as 300 others beyond that: three milliseconds of a shard that serves.
+        share.looked(looks, looks + 300);
+        let mut turns = 0;
+        loop {
+            now = now + Duration::from_micros(10);
+            turns += 1;
+            if share.looks(now, true) > 0 {
+                break;
+            }
+        }
+        assert!((300..=302).contains(&turns), "{turns}");
+        // Shortly after a client was served they wait less, and not at all where nobody comes.
+        share.looked(0, 300);
+        let mut turns = 0;
+        loop {
+            now = now + Duration::from_micros(10);
+            turns += 1;
+            if share.looks(now, false) > 0 {
+                break;
+            }
+        }
+        assert!((118..=122).contains(&turns), "{turns}");
+        share.looked(0, 300);
+        assert_eq!(share.looks(now + SERVED_LATELY, false), WORK_BUDGET);
     }
 }

@@ -40,6 +40,7 @@ use crate::snapshot::{Node, Snapshot};
 use access::{Gate, Login, Right, Throttle};
 use attempts::Attempts;
 use context::Context;
+use filter::Looks;
 use lepus_base::ShardId;
 use lepus_broker::directory::{self, Accounts};
 use lepus_broker::refusal::Refusal;
@@ -272,6 +273,7 @@ pub struct Api {
     samples: Arc<Samples>,
     shovels: Arc<Shovels>,
     moves: Moves,
+    looks: Looks,
 }
 
 impl fmt::Debug for Api {
@@ -288,12 +290,12 @@ impl Api {
     pub fn start(broker: Arc<dyn Running>, mirror: Arc<Mirror>) -> io::Result<Api> {
         let samples = Samples::start(Arc::clone(&broker))?;
         let shovels = Shovels::start(Arc::clone(&broker), Arc::clone(&mirror))?;
-        let (throttle, attempts, moves) =
-            (Throttle::default(), Attempts::default(), Moves::default());
+        let (throttle, attempts) = (Throttle::default(), Attempts::default());
+        let (moves, looks) = (Moves::default(), Looks::default());
         let sessions = Arc::new(Sessions::default());
         let own = Arc::clone(&sessions);
         mirror.tell_deleted_users(move |user| own.end_of(user));
-        Ok(Api { broker, mirror, throttle, sessions, attempts, samples, shovels, moves })
+        Ok(Api { broker, mirror, throttle, sessions, attempts, samples, shovels, moves, looks })
     }
 
     fn gate<'a>(&'a self, accounts: &'a Accounts) -> Gate<'a> {

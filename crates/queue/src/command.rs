@@ -12,7 +12,7 @@ use lepus_base::{Now, ShardId};
 use lepus_store::LaneSlot;
 
 use crate::code::{Decode, Encode};
-use crate::entry::{Get, Outcome, Ticket};
+use crate::entry::{Dispatched, Get, Outcome, Ticket};
 use crate::queue::{Consumer, ConsumerHandle, Deleted, Queue, Sink, SubscribeError};
 use crate::settings::QueueSettings;
 
@@ -135,15 +135,6 @@ macro_rules! commands {
             }
         }
     };
-}
-
-/// What came of [`Dispatch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dispatched {
-    /// Whether there is more to deliver.
-    pub more: bool,
-    /// How much of its budget it took.
-    pub used: usize,
 }
 
 commands! {

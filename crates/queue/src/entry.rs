@@ -180,6 +180,15 @@ impl Outcome {
     }
 }
 
+/// What came of [`Dispatch`](crate::command::Dispatch).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatched {
+    /// Whether there is more to deliver.
+    pub more: bool,
+    /// How much of its budget it took.
+    pub used: usize,
+}
+
 /// What a queue says about a message that is offered to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

@@ -44,9 +44,9 @@ pub use selectors::{
 };
 pub use tap::{CAN_RECORD, Recorder};
 
-use crate::command::Dispatched;
 use crate::entry::{
-    Admission, Content, Delivery, Enqueued, Entry, Get, Outcome, Place, Reason, Sent, Ticket,
+    Admission, Content, Delivery, Dispatched, Enqueued, Entry, Get, Outcome, Place, Reason, Sent,
+    Ticket,
 };
 use crate::log::{Found, QueueLog};
 use crate::message::Incoming;
@@ -376,13 +376,11 @@ impl Queue {
             && self.holds == 0
             && (self.consumers.as_ref()).is_some_and(|consumers| match consumers.has_filters() {
                 false => consumers.is_some_ready(),
-                true => self.has_step(consumers.ready_selectors()),
+                true => self
+                    .messages
+                    .as_ref()
+                    .is_some_and(|messages| messages.ready.has_step(consumers.ready_selectors())),
             })
-    }
-
-    #[inline(never)]
-    fn has_step(&self, ready: SelectorBits) -> bool {
-        self.messages.as_ref().is_some_and(|messages| messages.ready.has_step(ready))
     }
 
     /// Whether something has to be read before the queue can go on.

@@ -6,17 +6,17 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_base::Now;
 
 use crate::broker::Broker;
-use crate::directory::{Message, Routes};
+use crate::directory::{Message, Routes, too_far};
 use crate::publish::Checked;
 use crate::query::{ROUTED_MAX, Reached, TestMessage};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::routing_keys::RoutingKeys;
 
 impl Broker {
-    /// Finds the queues that a message would reach, as for one that is published. Nothing is counted.
+    /// Finds the queues that a message would reach. Nothing is counted.
     ///
     /// # Errors
-    /// What a publish of it is refused with, but for what the user may.
+    /// 404 where there is no such exchange, 406 for headers by which no message is routed, and for one whose way takes too long.
     pub(super) fn test_route(&mut self, now: Now, test: &TestMessage) -> Result<Reached, Refusal> {
         let properties = PropertiesRef(&test.properties);
         let mut checked = Checked::plain(&test.properties, 0);
@@ -34,10 +34,18 @@ impl Broker {
             millis: now.wall_millis,
         };
         let mut routes = Routes::new(self.shard.routes.steps_max());
-        let found = self.directory.route(test.vhost, message, &mut self.shard.rng, &mut routes);
+        // Also through an exchange that takes messages from other exchanges only: that is asked, too.
+        let rng = &mut self.shard.rng;
+        let is_there = self.directory.route_dead_letter(test.vhost, message, rng, &mut routes);
         self.shard.effort.spend(routes.steps());
-        found?;
+        if !is_there {
+            let text = format!("no exchange '{}'", test.exchange);
+            return Err(Refusal::new(RefusalKind::NotFound, text));
+        }
+        if routes.are_too_far() {
+            return Err(too_far(&test.exchange, routes.steps_max()));
+        }
         let queues = routes.as_slice().iter().take(ROUTED_MAX).map(|route| route.queue).collect();
-        Ok(Reached { queues, total: routes.len(), steps: routes.steps() })
+        Ok(Reached { queues, total: routes.len(), given_up: routes.take_filters_given_up() })
     }
 }

@@ -101,7 +101,8 @@ impl HomeSide<'_> {
             let effort = &mut self.shard.effort;
             effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
             if has_filters {
-                effort.spend_on_looks(dispatched.used);
+                // The last message may have taken more than was left.
+                effort.spend_on_looks(dispatched.used.max(self.shard.selecting.take_looks()));
             }
         }
         if !home.is_listed() && (more || home.queue.has_work(now)) {
@@ -133,6 +134,7 @@ impl HomeSide<'_> {
                 let more = self.with_queue(now, slot, out, |queue, sink| {
                     queue.apply(now, command::Work { budget: WORK_BUDGET, looks }, sink)
                 });
+                self.homes.working.looked(looks, self.shard.selecting.take_looks());
                 let home = &mut self.homes.queues[slot as usize];
                 if !home.queue.is_over_limit() {
                     self.homes.policies.trimmed(id);

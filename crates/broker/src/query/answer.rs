@@ -100,8 +100,8 @@ pub struct Reached {
     pub queues: Vec<QueueId>,
     /// How many they are.
     pub total: usize,
-    /// What finding them took, in steps of some nanoseconds.
-    pub steps: u32,
+    /// How many exchanges on its way have filters that would take too long for it, which do not take it then.
+    pub given_up: u32,
 }
 
 /// A part of a list.

@@ -45,7 +45,12 @@ impl Fields {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// The same.
+    /// The value of a field that is there, also `null`.
+    pub(crate) fn as_sent(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
+    /// The value of a field that is there and not `null`.
     ///
     /// # Errors
     /// 400 where it is missing.

@@ -3,12 +3,14 @@
 use super::body::Fields;
 use super::client::Got;
 use super::failure::Failure;
-use lepus_amqp::table::{Table, Value};
-use lepus_base::HashState;
+use lepus_amqp::table::{self, Table};
+use lepus_base::{HashState, VhostId};
 use lepus_broker::router::{FILTER, SELECTOR};
 use lepus_filter::{
-    BodyFormat, Filter, FilterError, FilterSet, Limits, Match, Message, Meta, Scratch, SetLimits,
+    BodyFormat, Filter, FilterSet, Limits, Match, Message, Meta, Scratch, SetLimits,
 };
+use serde_json::Value;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Steps of some ten nanoseconds that a filter may take for a message, as one of a consumer. A message that takes more
 /// does not match.
@@ -20,6 +22,8 @@ pub(crate) struct Wanted {
     format: BodyFormat,
     scratch: Scratch,
     found: Vec<Match>,
+    /// Messages for which it would have taken too long.
+    pub(crate) given_up: usize,
 }
 
 impl Wanted {
@@ -33,13 +37,26 @@ impl Wanted {
             let text = format!("filter_format is {word:?} and not auto, json, fix, nvfix or none");
             Failure::bad_request(text)
         })?;
-        let Some(text) = fields.text("filter")? else { return Ok(None) };
-        let filter = Filter::parse(&text, &Limits::default())
+        let text = match fields.as_sent("filter") {
+            None => return Ok(None),
+            Some(Value::String(text)) => text,
+            // Without a filter all messages are meant, which some client may not.
+            Some(_) => {
+                return Err(Failure::bad_request("filter is to be a text, or to be left out"));
+            }
+        };
+        let filter = Filter::parse(text, &Limits::default())
             .map_err(|error| Failure::filter("filter", &error))?;
         let mut set = FilterSet::new(SetLimits::default(), HashState::default());
         let added = set.add(&filter, 0);
         added.map_err(|full| Failure::bad_request(format!("the filter has {full}")))?;
-        Ok(Some(Wanted { set, format, scratch: Scratch::default(), found: Vec::new() }))
+        Ok(Some(Wanted {
+            set,
+            format,
+            scratch: Scratch::default(),
+            found: Vec::new(),
+            given_up: 0,
+        }))
     }
 
     /// Whether a message is one that is wanted.
@@ -51,15 +68,61 @@ impl Wanted {
         };
         let message = Message::new(&got.properties_bytes, &got.body, self.format, meta);
         self.found.clear();
-        self.set.matches(&message, STEPS_MAX, &mut self.scratch, &mut self.found);
+        let report = self.set.matches(&message, STEPS_MAX, &mut self.scratch, &mut self.found);
+        self.given_up += usize::from(report.has_run_out);
         !self.found.is_empty()
     }
 }
 
-/// What is wrong with the filter among a binding's arguments, if that is what the binding was refused for.
-pub(crate) fn error_in(arguments: &Table) -> Option<(&'static str, FilterError)> {
-    let text = |name| arguments.get(name).and_then(Value::as_text);
-    let mut named = [FILTER, SELECTOR].into_iter().filter_map(|name| Some((name, text(name)?)));
-    let (name, filter) = named.find(|(name, text)| *name == FILTER || !text.is_empty())?;
-    Some((name, Filter::parse(filter, &Limits::default()).err()?))
+/// The refusal of a binding with these arguments, with the place in its filter if that is what it was refused for.
+pub(crate) fn with_place(failure: Failure, arguments: &Table) -> Failure {
+    let text = |name| arguments.get(name).and_then(table::Value::as_text);
+    let named = [FILTER, SELECTOR].into_iter().filter_map(|name| Some((name, text(name)?)));
+    let told = named.filter_map(|(name, filter)| {
+        let error = Filter::parse(filter, &Limits::default()).err()?;
+        Some(Failure::filter(name, &error))
+    });
+    let mut told = told.filter(|told| told.reason == failure.reason);
+    told.next().unwrap_or(failure)
+}
+
+/// Queues that are looked at at a time: less than there are places for answers about messages.
+const LOOKS_MAX: usize = 2;
+
+/// Queues whose messages are held against a filter at present. While one is, others would see only what that one leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Looks(Mutex<Vec<(VhostId, String)>>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Look<'a> {
+    looks: &'a Looks,
+    queue: (VhostId, String),
+}
+
+impl Looks {
+    fn all(&self) -> MutexGuard<'_, Vec<(VhostId, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to look at a queue.
+    ///
+    /// # Errors
+    /// 503 while somebody does, and while many are looked at.
+    pub(crate) fn begin(&self, vhost: VhostId, queue: &str) -> Result<Look<'_>, Failure> {
+        let mut all = self.all();
+        let queue = (vhost, queue.to_owned());
+        if all.contains(&queue) || all.len() >= LOOKS_MAX {
+            let text = "messages are held against another filter at present: try again";
+            return Err(Failure::unavailable(text));
+        }
+        all.push(queue.clone());
+        Ok(Look { looks: self, queue })
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.looks.all().retain(|queue| *queue != self.queue);
+    }
 }

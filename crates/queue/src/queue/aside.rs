@@ -169,6 +169,8 @@ pub(super) struct Aside {
     courses: Vec<Option<Box<Course>>>,
     /// The selector that took a step last.
     turn: Number,
+    /// Whether the next that catches up is the one that is farthest behind, and not the one in turn.
+    is_hindmost_next: bool,
     /// Messages of the front that selectors were asked about.
     looks: u64,
     /// Where messages that nobody wants are dropped after a time.
@@ -466,11 +468,15 @@ impl Aside {
                 course.is_some_and(|course| !course.waits)
             })
             .find_map(|number| Some((number, self.step(number, front)?)));
-        self.turn = found.map_or(self.turn, |(number, _)| number);
-        match found {
-            Some((_, Step::CatchUp(_))) => self.hindmost(selectors, front).or(found),
-            found => found,
+        if matches!(found, Some((_, Step::CatchUp(_)))) {
+            // Every second time, which is nobody's turn: others go on, too, however many come one after the other.
+            self.is_hindmost_next = !self.is_hindmost_next;
+            if self.is_hindmost_next {
+                return self.hindmost(selectors, front).or(found);
+            }
         }
+        self.turn = found.map_or(self.turn, |(number, _)| number);
+        found
     }
 
     /// The selector that is farthest behind of those whose cursors go on. What is looked at is looked at for all whose cursors are

@@ -685,6 +685,7 @@ impl Ready {
     }
 
     /// Whether one of these selectors can do something.
+    #[inline(never)]
     pub(super) fn has_step(&self, selectors: SelectorBits) -> bool {
         match &self.aside {
             None => selectors != 0 && self.len > 0,

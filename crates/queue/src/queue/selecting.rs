@@ -11,14 +11,12 @@ use super::Sink;
 use super::aside::{Item, Key, Step};
 use super::delivering::{Delivering, Stepped, outgoing};
 use super::messages::Handing;
-use super::selectors::{Number, Selected};
+use super::selectors::{Number, STEPS_PER_MESSAGE, Selected};
 use crate::entry::{Entry, NO_SLOT, Sent};
 use crate::log::QueueLog;
 
 /// What it counts to read entries again, beside the one that each step counts.
 pub(super) const REREAD: usize = 15;
-/// Steps of filters that count as much as a message.
-const STEPS_PER_MESSAGE: u64 = 128;
 
 impl Delivering<'_> {
     /// Lets the selector whose turn it is do one thing. What nobody wants is dropped `after` a time.

@@ -18,6 +18,8 @@ pub const SELECTORS_MAX: usize = 64;
 /// Steps that all selectors of a queue together may take for a message, of some ten nanoseconds each. One that takes more
 /// matches none of them.
 const STEPS_MAX: u64 = 32_768;
+/// Steps of filters that count as much as a message.
+pub(super) const STEPS_PER_MESSAGE: u64 = 128;
 /// Steps that take as long as a filter's unit of effort, some two microseconds.
 const EFFORT_STEPS: u64 = 200;
 
@@ -112,9 +114,15 @@ pub struct SelectScratch {
     found: Vec<Match>,
     given_up: u32,
     unreadable: u32,
+    steps: u64,
 }
 
 impl SelectScratch {
+    /// What asking took since this was asked last, in messages that cheap filters look at.
+    pub fn take_looks(&mut self) -> usize {
+        usize::try_from(core::mem::take(&mut self.steps) / STEPS_PER_MESSAGE).unwrap_or(usize::MAX)
+    }
+
     /// How often a filter took more than it may, since this was asked last.
     pub fn take_given_up(&mut self) -> u32 {
         core::mem::take(&mut self.given_up)
@@ -328,6 +336,7 @@ impl Selectors {
             bits |= scratch.found.iter().fold(0, |bits, found| bits | 1 << found.target);
         }
         scratch.unreadable += u32::from(is_unreadable);
+        scratch.steps += steps;
         Selected::Matches(bits, steps)
     }
 

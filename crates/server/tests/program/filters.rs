@@ -193,6 +193,12 @@ fn messages_are_got_by_a_filter() {
     let text = "expected a value after '>'";
     let reason = format!("invalid filter at character 7: {text}");
     assert_eq!(wrong.body, json!({"error": "filter", "at": 7, "text": text, "reason": reason}),);
+    for odd in [Value::Null, json!(5)] {
+        let body =
+            json!({"ackmode": "ack_requeue_false", "count": 1, "encoding": "auto", "filter": odd});
+        let (code, reason) = guest.code("POST", "/queues/%2F/q/get", &body);
+        assert_eq!((code, &*reason), (400, "filter is to be a text, or to be left out"));
+    }
     let body = json!({
         "ackmode": "ack_requeue_true", "count": 1, "encoding": "auto", "filter": "b.n = 1",
         "filter_format": "xml",
@@ -227,6 +233,10 @@ fn a_route_is_tested_without_a_message() {
     let reason = wrong.body["reason"].as_str().unwrap();
     assert!(reason.starts_with("invalid x-filter-jms-selector at character 8: "), "{reason}");
 
+    // What it is refused for otherwise is told as it is.
+    let wrong = bind("b", "#", json!({"x-filter": "a =", "x-filter-format": "xml"}));
+    assert_eq!((wrong.status, &wrong.body["error"]), (400, &json!("bad_request")));
+
     let test = |user: &User, body: Value| {
         let mut whole = json!({"vhost": "/", "exchange": "amq.topic"});
         body.as_object().unwrap().iter().for_each(|(key, value)| whole[key] = value.clone());
@@ -254,7 +264,9 @@ fn a_route_is_tested_without_a_message() {
 
     assert_eq!(test(&guest, json!({"exchange": "none"})).status, 404);
     assert_eq!(test(&guest, json!({"vhost": "none"})).status, 404);
-    assert_eq!(test(&guest, json!({"exchange": "amq.rabbitmq.trace"})).status, 401);
+    // It takes nothing from clients, and leads somewhere nevertheless.
+    assert_eq!(queues(json!({"exchange": "amq.rabbitmq.trace"})), [""; 0]);
+    assert_eq!(test(&guest, json!({"payload_encoding": "x"})).status, 400);
     let refused = test(&guest, json!({"properties": {"headers": {"CC": 1}}}));
     assert_eq!(refused.status, 400, "{}", refused.body);
     guest.put("/users/ann", json!({"password": "p", "tags": "management"}));

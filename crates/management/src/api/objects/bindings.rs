@@ -268,10 +268,7 @@ fn bind(context: &Context<'_>, destination: Destination) -> Result<Reply, Failur
         arguments: arguments.clone(),
         connection: None,
     });
-    bound.map_err(|failure| match filter::error_in(&arguments) {
-        Some((name, error)) if failure.status == 400 => Failure::filter(name, &error),
-        _ => failure,
-    })?;
+    bound.map_err(|failure| filter::with_place(failure, &arguments))?;
     // As the directory keeps them.
     let mut sorted: Vec<_> = arguments.iter().collect();
     sorted.sort_by(|a, b| a.0.cmp(b.0));

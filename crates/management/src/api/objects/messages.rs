@@ -10,6 +10,7 @@ use super::super::request::Reply;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use lepus_amqp::properties::Properties;
+use lepus_base::VhostId;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const ROW_BYTES: usize = 1_024;
 const LOOKED_AT_BYTES_MAX: usize = 256 << 20;
 /// How many messages were held against a filter.
 const LOOKED_AT_HEADER: &str = "x-lepus-looked-at";
+/// For how many of them the filter would have taken too long, which do not match then.
+const GIVEN_UP_HEADER: &str = "x-lepus-given-up";
 /// How long messages are taken for one answer.
 const GET_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -128,7 +131,7 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
     let count = usize::try_from(count).unwrap_or(0).min(ROWS_MAX);
     let shown = Shown { encoding, truncate };
     if let Some(wanted) = Wanted::of(&fields)? {
-        return get_wanted(context, wanted, &mode, count, &shown);
+        return get_wanted(context, vhost, wanted, &mode, count, &shown);
     }
     let mut session = Session::open(context, context.name(0))?;
     let (mut rows, mut bytes) = (Vec::new(), 0_usize);
@@ -150,14 +153,16 @@ pub(crate) fn get(context: &Context<'_>) -> Result<Reply, Failure> {
 /// how many were looked at, which are not all where the queue has very many.
 fn get_wanted(
     context: &Context<'_>,
+    vhost: VhostId,
     mut wanted: Wanted,
     mode: &Mode,
     count: usize,
     shown: &Shown,
 ) -> Result<Reply, Failure> {
+    let _look = context.api.looks.begin(vhost, context.name(1))?;
     let mut session = Session::open_with(context, context.name(0), &[WHOLE_TRANSACTIONS])?;
-    let (mut rows, mut looked_at) = (Vec::new(), 0_usize);
-    let (mut bytes, mut bytes_read) = (0_usize, 0_usize);
+    let (mut rows, mut matching) = (Vec::new(), Vec::new());
+    let (mut looked_at, mut bytes, mut bytes_read) = (0_usize, 0_usize, 0_usize);
     let begun = Instant::now();
     while rows.len() < count
         && looked_at < ROWS_MAX
@@ -168,18 +173,24 @@ fn get_wanted(
         let Some(got) = session.get(context.name(1), false)? else { break };
         looked_at += 1;
         bytes_read += got.bytes();
-        if !wanted.matches(&got) {
-            continue;
+        if wanted.matches(&got) {
+            bytes += ROW_BYTES + got.bytes();
+            rows.push(shown.row(&got));
+            matching.push(got.tag);
         }
-        bytes += ROW_BYTES + got.bytes();
-        rows.push(shown.row(&got));
-        if mode.no_ack || !mode.requeue {
-            session.end(got.tag, mode.no_ack);
-        }
+    }
+    if mode.no_ack || !mode.requeue {
+        // Not before all of them are here: until then none is lost with the connection.
+        matching.into_iter().for_each(|tag| session.end(tag, mode.no_ack));
     }
     session.put_back()?;
     session.close();
-    Ok(Reply::json(Value::Array(rows)).with(LOOKED_AT_HEADER, looked_at.to_string()))
+    let reply = Reply::json(Value::Array(rows));
+    let reply = reply.with(LOOKED_AT_HEADER, looked_at.to_string());
+    Ok(match wanted.given_up {
+        0 => reply,
+        given_up => reply.with(GIVEN_UP_HEADER, given_up.to_string()),
+    })
 }
 
 /// How messages are shown.

@@ -72,7 +72,7 @@ fn order(context: &Context<'_>) -> Result<Order, Failure> {
         }
         name => Ok(name),
     };
-    if fields.get("filter").is_some() {
+    if ["filter", "filter_format"].iter().any(|key| fields.as_sent(key).is_some()) {
         return wrong("filter: a move looks at none, it takes messages in their order");
     }
     let routing_key = name("routing_key")?;

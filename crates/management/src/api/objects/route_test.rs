@@ -30,10 +30,8 @@ pub(crate) fn test(context: &Context<'_>) -> Result<Reply, Failure> {
         Some(value) => message_properties(value)?.to_bytes(),
     };
     let encoding = fields.text("payload_encoding")?.unwrap_or_else(|| "string".to_owned());
-    let body = match fields.get("payload") {
-        None => Vec::new(),
-        Some(payload) => message_body(payload, &encoding)?,
-    };
+    let nothing = Value::String(String::new());
+    let body = message_body(fields.get("payload").unwrap_or(&nothing), &encoding)?;
     let test = TestMessage { vhost, exchange, routing_key, properties, body };
     let reached = match context.ask(ShardId(0), Query::Route(Box::new(test)))? {
         Answer::Routed(reached) => reached?,
@@ -49,6 +47,7 @@ pub(crate) fn test(context: &Context<'_>) -> Result<Reply, Failure> {
     Ok(Reply::json(json!({
         "routed": reached.total > 0,
         "queue_count": reached.total,
+        "filters_given_up": reached.given_up > 0,
         "queues": queues,
     })))
 }

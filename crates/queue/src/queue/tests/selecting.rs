@@ -165,6 +165,35 @@ fn those_who_come_one_after_the_other_go_through_a_backlog_together() {
     assert_eq!(shard.delivered(), [(19, count as u64)]);
 }
 
+/// Whoever comes begins at the lowest message, again and again: others get on nevertheless.
+#[test]
+fn those_who_come_and_go_for_ever_hold_nobody_up() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    let count = 1_000;
+    queue.subscribe(START, with_filter(1, "m.size = 100")).unwrap();
+    for _ in 0..count {
+        send(&mut queue, 1, &mut shard);
+    }
+    send(&mut queue, 200, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    queue.subscribe(START, with_filter(2, "m.size = 200")).unwrap();
+    let before = shard.selected;
+    let (mut name, mut delivered) = (10, Vec::new());
+    while delivered.is_empty() {
+        let filter = alloc::format!("m.size = {}", 300 + name);
+        let handle = queue.subscribe(START, with_filter(name, &filter)).unwrap();
+        for _ in 0..30 {
+            queue.dispatch(START, 3, &mut shard);
+        }
+        assert!(queue.cancel(START, handle).is_some());
+        name += 1;
+        delivered = shard.delivered();
+        let asked = shard.selected - before;
+        assert!(asked < 6 * count, "filters were asked {asked} times about {count} messages");
+    }
+    assert_eq!(delivered, [(2, count as u64)]);
+}
+
 pub(super) const FILTERS: [&str; 6] =
     ["m.size = 1", "m.size > 1", "m.size IN (0, 3)", "TRUE", "m.size < 3", "m.size = 9"];
 
