@@ -132,9 +132,14 @@ impl Assembler {
         self.contents.values().any(|content| awaited(content))
     }
 
+    /// Whether a large body has begun to come, of which [`Assembler::wants_memory`] tells.
+    #[inline]
+    pub fn has_large(&self) -> bool {
+        self.large.is_some()
+    }
+
     /// A large body has begun to come on a channel: which one, and how many bytes it takes with what is in front of it.
     /// Told once of each, and not where there may be no room for it; of several that begin at once, of the last one.
-    #[inline]
     pub fn wants_memory(&mut self) -> Option<(u16, usize)> {
         let channel = self.large.take()?;
         let content = self.contents.get(&channel)?;

@@ -581,9 +581,15 @@ impl ServerConnection {
         self.assembler.held_bytes()
     }
 
+    /// Whether the body of a large message has begun to come, of which [`ServerConnection::wants_memory`] tells.
+    #[inline]
+    #[must_use]
+    pub fn has_large(&self) -> bool {
+        self.assembler.has_large()
+    }
+
     /// The body of a large message has begun to come on a channel: which one, and how many bytes are needed for all of it.
     /// Told once of each.
-    #[inline]
     pub fn wants_memory(&mut self) -> Option<(u16, usize)> {
         self.assembler.wants_memory()
     }

@@ -84,8 +84,13 @@ impl Amqp {
         (self.machine.frame_max() as usize).saturating_sub(OVERHEAD_BYTES)
     }
 
-    /// The body of a large message has begun to come: see [`ServerConnection::wants_memory`](lepus_amqp::server::ServerConnection::wants_memory).
+    /// Whether the body of a large message has begun to come.
     #[inline]
+    pub(crate) fn has_large(&self) -> bool {
+        self.machine.has_large()
+    }
+
+    /// The body of a large message has begun to come: see [`ServerConnection::wants_memory`](lepus_amqp::server::ServerConnection::wants_memory).
     pub(crate) fn wants_memory(&mut self) -> Option<(u16, usize)> {
         self.machine.wants_memory()
     }

@@ -109,7 +109,7 @@ impl SessionSide<'_> {
     }
 
     /// A large body that has begun to come gets the memory of one that was released, where there is some.
-    #[inline]
+    #[cold]
     fn lend_memory(&mut self, slot: u32) {
         let Some(session) = self.connections.get_mut(slot).and_then(|found| found.session.amqp())
         else {
@@ -137,7 +137,10 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         self.shard.effort.end_reading();
-        self.lend_memory(slot);
+        let session = self.connections.get_mut(slot).and_then(|found| found.session.amqp());
+        if session.is_some_and(|session| session.has_large()) {
+            self.lend_memory(slot);
+        }
         self.account_memory(now, slot, (used, left), out);
     }
 }
