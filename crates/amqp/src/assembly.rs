@@ -11,15 +11,11 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 /// Methods and headers must lie in one buffer; they are bounded even when frames are not.
 const WHOLE_PAYLOAD_BYTES_MAX: u32 = 1024 * 1024;
 /// What a content under way takes beside its bytes: itself, and its place in a map that is half full.
 const CONTENT_BYTES: usize = size_of::<Content>() + 2 * (size_of::<u16>() + size_of::<usize>());
-
-/// Bodies of so many bytes are told of when they begin, see [`Assembler::wants_memory`].
-const LARGE_BODY_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Which end of the connection this is: it decides what contents may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +81,6 @@ pub(crate) struct Assembler {
     /// any frame looks here.
     contents: BTreeMap<u16, Box<Content>>,
     body_frame: Option<BodyFrame>,
-    /// The channel on which a large body has begun, until [`Assembler::wants_memory`] tells of it.
-    large: Option<u16>,
 }
 
 fn unexpected(text: impl core::fmt::Display) -> ProtocolError {
@@ -104,7 +98,6 @@ impl Assembler {
             held_bytes: 0,
             contents: BTreeMap::new(),
             body_frame: None,
-            large: None,
         }
     }
 
@@ -130,33 +123,6 @@ impl Assembler {
     pub fn has_begun(&self) -> bool {
         let awaited = |content: &Content| matches!(content.stage, Stage::Header | Stage::Body);
         self.contents.values().any(|content| awaited(content))
-    }
-
-    /// Whether a large body has begun to come, of which [`Assembler::wants_memory`] tells.
-    #[inline]
-    pub fn has_large(&self) -> bool {
-        self.large.is_some()
-    }
-
-    /// A large body has begun to come on a channel: which one, and how many bytes it takes with what is in front of it.
-    /// Told once of each, and not where there may be no room for it; of several that begin at once, of the last one.
-    pub fn wants_memory(&mut self) -> Option<(u16, usize)> {
-        let channel = self.large.take()?;
-        let content = self.contents.get(&channel)?;
-        let rest = usize::try_from(content.body_rest).ok()?;
-        let bytes = content.owned.bytes.len().checked_add(rest)?;
-        let is_coming = content.stage == Stage::Body
-            && bytes <= self.held_bytes_max.saturating_sub(self.held_bytes);
-        is_coming.then_some((channel, bytes))
-    }
-
-    /// Has the content of a channel that wants memory use this, which is empty.
-    pub fn use_memory(&mut self, channel: u16, mut memory: Vec<u8>) {
-        let Some(content) = self.contents.get_mut(&channel) else { return };
-        memory.extend_from_slice(&content.owned.bytes);
-        self.held_bytes += memory.capacity();
-        self.held_bytes -= content.owned.bytes.capacity();
-        content.owned.bytes = memory;
     }
 
     fn remove(&mut self, channel: u16) -> Option<Box<Content>> {
@@ -349,9 +315,6 @@ impl Assembler {
             return Ok(self.finish(channel));
         }
         content.stage = Stage::Body;
-        if size >= LARGE_BODY_BYTES {
-            self.large = Some(channel);
-        }
         Ok(Unit::More)
     }
 

@@ -581,24 +581,6 @@ impl ServerConnection {
         self.assembler.held_bytes()
     }
 
-    /// Whether the body of a large message has begun to come, of which [`ServerConnection::wants_memory`] tells.
-    #[inline]
-    #[must_use]
-    pub fn has_large(&self) -> bool {
-        self.assembler.has_large()
-    }
-
-    /// The body of a large message has begun to come on a channel: which one, and how many bytes are needed for all of it.
-    /// Told once of each.
-    pub fn wants_memory(&mut self) -> Option<(u16, usize)> {
-        self.assembler.wants_memory()
-    }
-
-    /// Has the message on a channel that [wants memory](Self::wants_memory) use this, which is empty.
-    pub fn use_memory(&mut self, channel: u16, memory: Vec<u8>) {
-        self.assembler.use_memory(channel, memory);
-    }
-
     /// Whether a message has begun that will be published once all of it is there.
     #[must_use]
     pub fn has_begun_message(&self) -> bool {

@@ -36,11 +36,6 @@ const PLACES_MIN: usize = 64;
 /// Empty chunks kept for reuse before memory goes back to the allocator.
 const SPARE_CHUNKS_MAX: usize = 16;
 
-/// Memory of a released body that is kept for the next one, at least and at most: what is larger than the system's allocator
-/// keeps is new to the system each time, page by page.
-const LARGE_BYTES_MIN: usize = 16 * 1024 * 1024;
-const LARGE_BYTES_MAX: usize = 128 * 1024 * 1024;
-
 /// Stands for the chunk of a body without bytes.
 const NO_CHUNK: u32 = u32::MAX;
 /// Stands for a chunk that is not in the list of sparse ones.
@@ -125,10 +120,6 @@ pub struct Pool {
     spare: Vec<Box<[u8]>>,
     /// The fewest of these that there were since [`Pool::give_unused`] was called last.
     unused: usize,
-    /// The memory of a large body that was released, empty.
-    spare_large: Option<Vec<u8>>,
-    /// Whether it was there when [`Pool::give_unused`] was called last.
-    is_large_unused: bool,
     /// Sum of the capacities of all chunks with bodies.
     chunk_bytes: usize,
     live: usize,
@@ -254,33 +245,20 @@ impl Pool {
     /// Bytes of empty chunks that are kept for new bodies.
     #[must_use]
     pub fn spare(&self) -> usize {
-        let large = self.spare_large.as_ref().map_or(0, Vec::capacity);
-        self.spare.len() * CHUNK_BYTES + large
-    }
-
-    /// Empty memory for so many bytes that are put together for [`Pool::adopt`], of a body that was released: for large ones only, and not
-    /// much more than that. What is not used goes back to the system.
-    pub fn take_large(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        let fits =
-            |memory: &mut Vec<u8>| (bytes..=bytes.saturating_mul(2)).contains(&memory.capacity());
-        self.spare_large.take_if(fits)
+        self.spare.len() * CHUNK_BYTES
     }
 
     /// Gives back the empty chunks that were kept and not used since this was called last.
     pub fn give_unused(&mut self) {
         self.spare.truncate(self.spare.len() - self.unused);
         self.unused = self.spare.len();
-        if self.is_large_unused {
-            self.spare_large = None;
-        }
-        self.is_large_unused = self.spare_large.is_some();
     }
 
     /// Gives back what is kept for bodies to come: empty chunks, also those that bodies would be
     /// appended to, and unused places at the end of the table of handles. A pool without bodies uses
     /// nothing afterwards.
     pub fn give_back(&mut self) {
-        (self.spare, self.unused, self.spare_large) = (Vec::new(), 0, None);
+        (self.spare, self.unused) = (Vec::new(), 0);
         let chunks = &self.chunks;
         let is_empty = |chunk: &mut u32| chunks[*chunk as usize].live == 0;
         let empty = [self.open.take_if(is_empty), self.shelter.take_if(is_empty)];
@@ -416,21 +394,11 @@ impl Pool {
     }
 
     fn keep_spare(&mut self, memory: Memory) {
-        match memory {
-            Memory::Own(bytes) => {
-                if bytes.len() == CHUNK_BYTES && self.spare.len() < SPARE_CHUNKS_MAX {
-                    self.spare.push(bytes);
-                }
-            }
-            Memory::Adopted(bytes) => {
-                // Others may have it yet: who wrote it to a log, or sends it.
-                if (LARGE_BYTES_MIN..=LARGE_BYTES_MAX).contains(&bytes.capacity())
-                    && let Some(mut bytes) = Arc::into_inner(bytes)
-                {
-                    bytes.clear();
-                    (self.spare_large, self.is_large_unused) = (Some(bytes), false);
-                }
-            }
+        if let Memory::Own(bytes) = memory
+            && bytes.len() == CHUNK_BYTES
+            && self.spare.len() < SPARE_CHUNKS_MAX
+        {
+            self.spare.push(bytes);
         }
     }
 

@@ -154,8 +154,6 @@ const FIRST_DEATH: [&str; 3] =
 /// Layout of `x-death` as RabbitMQ documents it: an array of tables, newest first, one per queue
 /// and reason, with count, reason, queue, time, exchange, routing-keys and original-expiration.
 #[must_use]
-// Within a larger function the compiler calls what writes each field: a hundred instructions more for a dead letter.
-#[inline(never)]
 pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
     let genuine = has_genuine_deaths(properties);
     let view = PropertiesRef(properties);

@@ -72,34 +72,3 @@ fn the_limit_is_the_operators() {
     assert!(!alice.is_open());
     assert_eq!(world.queue("q").ready, 1);
 }
-
-#[test]
-fn a_large_message_comes_into_the_memory_of_the_one_before() {
-    let mib = 1024 * 1024;
-    let world = World::new(1);
-    let (alice, bob) = (world.channel(0), world.channel(0));
-    alice.declare("q");
-    alice.consume_no_ack("q", "c");
-    let spare = || world.broker(0, |broker| broker.shard.pool.spare());
-    let body = pattern(20 * mib);
-    alice.publish("", "q", &body);
-    assert!(alice.delivery().body == body);
-    let kept = spare();
-    assert!(kept >= body.len(), "{kept}");
-    // A shorter one has it from when its first bytes come, and what is in it is its own.
-    let shorter = vec![b'y'; 17 * mib];
-    alice.publish("", "q", &shorter);
-    assert!(alice.delivery().body == shorter);
-    assert_eq!(spare(), kept);
-    bob.client().send_bytes(&wire::publish(1, "q"));
-    bob.client().send_bytes(&wire::header(1, 60, 0, body.len() as u64));
-    assert!(spare() < mib, "{}", spare());
-    // Of one that breaks off it is not kept.
-    bob.client().hang_up();
-    assert!(spare() < mib, "{}", spare());
-    alice.publish("", "q", &body);
-    assert!(alice.delivery().body == body);
-    assert_eq!(spare(), kept);
-    world.advance(60_000);
-    assert_eq!(spare(), 0);
-}

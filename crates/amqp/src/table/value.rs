@@ -171,7 +171,6 @@ impl Value {
 }
 
 /// Appends what `write` appends with its length of four octets in front.
-#[inline]
 pub(super) fn write_counted(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);

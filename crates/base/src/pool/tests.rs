@@ -170,43 +170,6 @@ fn spare_chunks_that_were_not_used_for_long_are_given_back() {
 }
 
 #[test]
-fn the_memory_of_a_large_body_is_there_for_the_next_one_until_it_was_unused_for_long() {
-    let large = |capacity: usize| {
-        let mut bytes = Vec::with_capacity(capacity);
-        bytes.resize(SHARED_BODY_BYTES_MAX + 1, 7);
-        Arc::new(bytes)
-    };
-    let mut pool = Pool::new();
-    let come_and_go = |pool: &mut Pool, capacity: usize| {
-        let body = pool.adopt(&large(capacity), 0);
-        pool.release(body);
-    };
-    come_and_go(&mut pool, LARGE_BYTES_MIN - 1);
-    assert_eq!(pool.spare(), 0);
-    come_and_go(&mut pool, LARGE_BYTES_MAX + 1);
-    assert_eq!(pool.spare(), 0);
-    come_and_go(&mut pool, LARGE_BYTES_MIN);
-    assert_eq!((pool.spare(), pool.used() < LARGE_BYTES_MIN), (LARGE_BYTES_MIN, true));
-    assert_eq!(pool.take_large(LARGE_BYTES_MIN + 1), None);
-    assert_eq!(pool.take_large(LARGE_BYTES_MIN / 2 - 1), None, "twice as much and more is left");
-    let taken = pool.take_large(LARGE_BYTES_MIN / 2).expect("it is there");
-    assert_eq!((taken.len(), taken.capacity(), pool.spare()), (0, LARGE_BYTES_MIN, 0));
-    // What somebody else has yet is not kept.
-    let shared = large(LARGE_BYTES_MIN);
-    let body = pool.adopt(&shared, 0);
-    pool.release(body);
-    assert_eq!(pool.spare(), 0);
-    come_and_go(&mut pool, LARGE_BYTES_MIN);
-    pool.give_unused();
-    assert_eq!(pool.spare(), LARGE_BYTES_MIN, "it has just come");
-    pool.give_unused();
-    assert_eq!(pool.spare(), 0);
-    come_and_go(&mut pool, LARGE_BYTES_MIN);
-    pool.give_back();
-    assert_eq!(pool.spare(), 0);
-}
-
-#[test]
 fn a_pool_that_gives_back_keeps_what_lives_and_nothing_else() {
     let mut pool = Pool::new();
     let bodies: Vec<_> = (0..100_000).map(|_| pool.insert(&[b"body"])).collect();

@@ -84,22 +84,6 @@ impl Amqp {
         (self.machine.frame_max() as usize).saturating_sub(OVERHEAD_BYTES)
     }
 
-    /// Whether the body of a large message has begun to come.
-    #[inline]
-    pub(crate) fn has_large(&self) -> bool {
-        self.machine.has_large()
-    }
-
-    /// The body of a large message has begun to come: see [`ServerConnection::wants_memory`](lepus_amqp::server::ServerConnection::wants_memory).
-    pub(crate) fn wants_memory(&mut self) -> Option<(u16, usize)> {
-        self.machine.wants_memory()
-    }
-
-    /// Has it use this memory, which is empty.
-    pub(crate) fn use_memory(&mut self, channel: u16, memory: Vec<u8>) {
-        self.machine.use_memory(channel, memory);
-    }
-
     /// Whether a message has begun that will be published once all of it is there.
     pub(crate) fn has_begun_message(&self) -> bool {
         self.machine.has_begun_message()

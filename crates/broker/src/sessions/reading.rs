@@ -108,20 +108,6 @@ impl SessionSide<'_> {
         Some(Read::Event { bytes: used, is_last })
     }
 
-    /// A large body that has begun to come gets the memory of one that was released, where there is some.
-    #[cold]
-    fn lend_memory(&mut self, slot: u32) {
-        let Some(session) = self.connections.get_mut(slot).and_then(|found| found.session.amqp())
-        else {
-            return;
-        };
-        if let Some((channel, bytes)) = session.wants_memory()
-            && let Some(memory) = self.shard.pool.take_large(bytes)
-        {
-            session.use_memory(channel, memory);
-        }
-    }
-
     /// Whether a connection is to be handed over to another shard: nothing more of it is read here.
     pub(crate) fn is_leaving(&self, slot: u32, out: &Outbox) -> bool {
         out.hand_over.last().is_some_and(|(moved, _)| moved.0 == slot)
@@ -137,10 +123,6 @@ impl SessionSide<'_> {
         out: &mut Outbox,
     ) {
         self.shard.effort.end_reading();
-        let session = self.connections.get_mut(slot).and_then(|found| found.session.amqp());
-        if session.is_some_and(|session| session.has_large()) {
-            self.lend_memory(slot);
-        }
         self.account_memory(now, slot, (used, left), out);
     }
 }

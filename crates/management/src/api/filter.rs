@@ -89,40 +89,75 @@ pub(crate) fn with_place(failure: Failure, arguments: &Table) -> Failure {
 /// Queues that are looked at at a time: less than there are places for answers about messages.
 const LOOKS_MAX: usize = 2;
 
-/// Queues whose messages are held against a filter at present. While one is, others would see only what that one leaves.
+/// A user who has the messages of a queue held against a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Looking {
+    user: String,
+    queue: (VhostId, String),
+}
+
+/// Those who do at present. While a queue is looked at, others would see only what is left there.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Mutex<Vec<(VhostId, String)>>);
+pub(crate) struct Looks(Mutex<Vec<Looking>>);
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
     looks: &'a Looks,
-    queue: (VhostId, String),
+    own: Looking,
 }
 
 impl Looks {
-    fn all(&self) -> MutexGuard<'_, Vec<(VhostId, String)>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Looking>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to look at a queue.
+    /// A user begins to look at a queue.
     ///
     /// # Errors
-    /// 503 while somebody does, and while many are looked at.
-    pub(crate) fn begin(&self, vhost: VhostId, queue: &str) -> Result<Look<'_>, Failure> {
+    /// 503 while the user looks at any, while somebody looks at this one, and while many are looked at.
+    pub(crate) fn begin(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        queue: &str,
+    ) -> Result<Look<'_>, Failure> {
         let mut all = self.all();
-        let queue = (vhost, queue.to_owned());
-        if all.contains(&queue) || all.len() >= LOOKS_MAX {
+        let own = Looking { user: user.to_owned(), queue: (vhost, queue.to_owned()) };
+        let is_same = |other: &Looking| other.user == own.user || other.queue == own.queue;
+        if all.iter().any(is_same) || all.len() >= LOOKS_MAX {
             let text = "messages are held against another filter at present: try again";
             return Err(Failure::unavailable(text));
         }
-        all.push(queue.clone());
-        Ok(Look { looks: self, queue })
+        all.push(own.clone());
+        Ok(Look { looks: self, own })
     }
 }
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        self.looks.all().retain(|queue| *queue != self.queue);
+        self.looks.all().retain(|other| *other != self.own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_user_looks_at_one_queue_and_each_queue_is_looked_at_by_one() {
+        let (looks, vhost) = (Looks::default(), VhostId(0));
+        let first = looks.begin("ann", vhost, "a").ok();
+        assert!(first.is_some());
+        assert_eq!(looks.begin("ann", vhost, "b").err().map(|failure| failure.status), Some(503));
+        assert!(looks.begin("bob", vhost, "a").is_err());
+        let second = looks.begin("bob", VhostId(1), "a").ok();
+        assert!(second.is_some());
+        assert!(looks.begin("cid", vhost, "c").is_err(), "as many as may");
+        drop(first);
+        assert!(looks.begin("cid", vhost, "a").is_ok());
+        assert!(looks.begin("bob", vhost, "c").is_err());
+        drop(second);
+        assert!(looks.begin("bob", vhost, "c").is_ok());
     }
 }

@@ -159,7 +159,7 @@ fn get_wanted(
     count: usize,
     shown: &Shown,
 ) -> Result<Reply, Failure> {
-    let _look = context.api.looks.begin(vhost, context.name(1))?;
+    let _look = context.api.looks.begin(context.login.name(), vhost, context.name(1))?;
     let mut session = Session::open_with(context, context.name(0), &[WHOLE_TRANSACTIONS])?;
     let (mut rows, mut matching) = (Vec::new(), Vec::new());
     let (mut looked_at, mut bytes, mut bytes_read) = (0_usize, 0_usize, 0_usize);
