@@ -561,7 +561,7 @@ fn a_turn_lets_the_filters_of_few_queues_look_at_a_message() {
     while before < QUEUES {
         world.skip(1);
         world.round();
-        let now = names.iter().map(|name| world.queue(name).unacked as u64).sum();
+        let now = names.iter().map(|name| world.queue(name).unacked).sum();
         most = most.max(now - core::mem::replace(&mut before, now));
     }
     assert!(most <= 10, "filters of {most} queues in one turn");
