@@ -29,8 +29,8 @@ pub use entry::{
 };
 pub use log::{Found, QueueLog};
 pub use queue::{
-    CAN_RECORD, Consumer, ConsumerFilter, ConsumerHandle, ConsumerKey, Deleted, NoLog, NoSink,
-    Orphans, Queue, Recorder, SELECTORS_MAX, SelectScratch, Selected, SelectorBits,
+    CAN_RECORD, Consumer, ConsumerFilter, ConsumerHandle, ConsumerKey, Deleted, Distance, NoLog,
+    NoSink, Orphans, Queue, Recorder, SELECTORS_MAX, SelectScratch, Selected, SelectorBits,
     SelectorFigures, SelectorList, Selectors, Sink, SubscribeError, Totals,
 };
 pub use replay::Replay;

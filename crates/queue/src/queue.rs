@@ -37,7 +37,7 @@ use lepus_store::LaneSlot;
 
 pub use alone::{NoLog, NoSink};
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
-pub use selector_list::SelectorList;
+pub use selector_list::{Distance, SelectorList};
 pub use selectors::{
     ConsumerFilter, SELECTORS_MAX, SelectScratch, Selected, SelectorBits, SelectorFigures,
     Selectors,

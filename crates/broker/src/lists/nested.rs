@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::query::{
     ChannelRow, ConsumerRow, ExchangeFigures, Nested, PLACES_MAX, Part, QueueFigures, SelectorRow,
 };
-use crate::queue::SelectorFigures;
+use crate::queue::{Distance, SelectorFigures};
 
 impl Lists<'_> {
     /// Figures of those of the queues whose home is here.
@@ -35,15 +35,17 @@ impl Lists<'_> {
     /// The distinct filters of a queue's consumers.
     pub(super) fn selectors(&self, queue: QueueId) -> Vec<SelectorRow> {
         let Some(home) = self.homes.find(queue) else { return Vec::new() };
-        let row = |(selector, behind, waiting): (SelectorFigures, u64, u64)| SelectorRow {
-            filter: selector.filter.map(|filter| filter.text().into()),
+        let row = |(selector, distance): (SelectorFigures, Distance)| SelectorRow {
+            filter: selector.filter.as_ref().map(|filter| filter.text().into()),
+            format: selector.filter.map(|filter| filter.format).unwrap_or_default().name(),
             way: selector.way,
             cost: selector.cost,
             consumers: selector.consumers,
             evaluations: selector.evaluations,
             deliveries: selector.deliveries,
-            behind,
-            waiting,
+            behind: distance.behind,
+            waiting: distance.waiting,
+            is_through: distance.is_through,
         };
         home.queue.selectors().distances().map(row).collect()
     }

@@ -166,6 +166,8 @@ pub struct QueueFigures {
 pub struct SelectorRow {
     /// What it says, in normal form; `None` for consumers that want everything.
     pub filter: Option<String>,
+    /// How it reads bodies: the word of `x-filter-format`.
+    pub format: &'static str,
     /// How the queue comes to ask it: `looked_up`, `compared` or `evaluated`; the first where there is none.
     pub way: &'static str,
     /// What evaluating it takes, by what it is made of.
@@ -180,6 +182,8 @@ pub struct SelectorRow {
     pub behind: u64,
     /// Messages that it matches and that wait for its consumers, as far as the queue remembers them.
     pub waiting: u64,
+    /// It has looked at all messages that are there, and its consumers got those that it matches.
+    pub is_through: bool,
 }
 
 /// How many filters the bindings of an exchange have, and what these take of messages on a shard. Steps are some ten

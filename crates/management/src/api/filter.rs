@@ -27,26 +27,12 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The filter in the fields `filter` and `filter_format`, if there is one.
+    /// The filter that a request names, if there is one.
     ///
     /// # Errors
-    /// 400 for one that is not well-formed, with its place in the text.
+    /// As with [`parsed`].
     pub(crate) fn of(fields: &Fields) -> Result<Option<Wanted>, Failure> {
-        let word = fields.text("filter_format")?.unwrap_or_else(|| "auto".to_owned());
-        let format = BodyFormat::from_name(&word).ok_or_else(|| {
-            let text = format!("filter_format is {word:?} and not auto, json, fix, nvfix or none");
-            Failure::bad_request(text)
-        })?;
-        let text = match fields.as_sent("filter") {
-            None => return Ok(None),
-            Some(Value::String(text)) => text,
-            // Without a filter all messages are meant, which some client may not.
-            Some(_) => {
-                return Err(Failure::bad_request("filter is to be a text, or to be left out"));
-            }
-        };
-        let filter = Filter::parse(text, &Limits::default())
-            .map_err(|error| Failure::filter("filter", &error))?;
+        let Some((_, filter, format)) = parsed(fields)? else { return Ok(None) };
         let mut set = FilterSet::new(SetLimits::default(), HashState::default());
         let added = set.add(&filter, 0);
         added.map_err(|full| Failure::bad_request(format!("the filter has {full}")))?;
@@ -72,6 +58,29 @@ impl Wanted {
         self.given_up += usize::from(report.has_run_out);
         !self.found.is_empty()
     }
+}
+
+/// The filter in the fields `filter` and `filter_format`, if there is one: its text, itself, and how it reads bodies.
+///
+/// # Errors
+/// 400 for one that is not well-formed, with its place in the text.
+pub(crate) fn parsed(fields: &Fields) -> Result<Option<(String, Filter, BodyFormat)>, Failure> {
+    let word = fields.text("filter_format")?.unwrap_or_else(|| "auto".to_owned());
+    let format = BodyFormat::from_name(&word).ok_or_else(|| {
+        let text = format!("filter_format is {word:?} and not auto, json, fix, nvfix or none");
+        Failure::bad_request(text)
+    })?;
+    let text = match fields.as_sent("filter") {
+        None => return Ok(None),
+        Some(Value::String(text)) => text.clone(),
+        // Without a filter all messages are meant, which some client may not.
+        Some(_) => {
+            return Err(Failure::bad_request("filter is to be a text, or to be left out"));
+        }
+    };
+    let filter = Filter::parse(&text, &Limits::default())
+        .map_err(|error| Failure::filter("filter", &error))?;
+    Ok(Some((text, filter, format)))
 }
 
 /// The refusal of a binding with these arguments, with the place in its filter if that is what it was refused for.

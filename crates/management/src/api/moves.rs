@@ -4,13 +4,16 @@
 //! and what it acknowledges is one unit of the log where both queues are in the log of one shard; elsewhere it is
 //! acknowledged when it is on the disk where it went. A move ends with the broker: what it has moved is moved.
 
+mod arrivals;
 mod course;
+mod line;
 mod origin;
 
-use super::Running;
 use super::client::{Account, random_name};
 use super::objects::time_text;
+use super::{Mirror, Running};
 use course::{Course, End};
+use lepus_filter::{BodyFormat, Filter};
 pub(crate) use origin::Death;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -34,13 +37,25 @@ pub(crate) enum Target {
     Origin(Death),
 }
 
+/// A filter that says which messages are moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// As it was given.
+    pub(crate) text: String,
+    pub(crate) filter: Filter,
+    /// How it reads bodies.
+    pub(crate) format: BodyFormat,
+}
+
 /// What is to be moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) vhost: String,
     /// The queue that they are taken out of.
     pub(crate) from: String,
     pub(crate) target: Target,
+    /// Those that match this filter; all without one.
+    pub(crate) chosen: Option<Chosen>,
     /// Messages at most; `None` for as many as are in the queue when the move begins.
     pub(crate) count: Option<u64>,
     /// Messages a second at most.
@@ -66,7 +81,7 @@ struct Status {
     /// Why it ended, unless it has moved all.
     reason: Option<String>,
     moved: u64,
-    /// How many there are to move, once that is known.
+    /// How many there are to move, once that is known; with a filter only if a number was given.
     of: Option<u64>,
     /// Since when it is in this state, in seconds since 1970.
     since: u64,
@@ -94,7 +109,7 @@ impl Job {
     }
 
     fn row(&self) -> Value {
-        let Order { vhost, from, target, per_second, header, .. } = &self.order;
+        let Order { vhost, from, target, chosen, per_second, header, .. } = &self.order;
         let status = locked(&self.status).clone();
         let state = match status.state {
             State::Running => "running",
@@ -122,6 +137,10 @@ impl Job {
                 row["exchange"] = json!(name);
                 row["routing_key"] = json!(routing_key);
             }
+        }
+        if let Some(chosen) = chosen {
+            row["filter"] = json!(chosen.text);
+            row["filter_format"] = json!(chosen.format.name());
         }
         for (key, value) in [("per_second", json!(per_second)), ("headers", json!(header))] {
             if !value.is_null() {
@@ -168,6 +187,7 @@ impl Moves {
         order: Order,
         account: Account,
         broker: &Arc<dyn Running>,
+        mirror: &Arc<Mirror>,
     ) -> Result<String, NotBegun> {
         let id = random_name(&**broker).map_err(NotBegun::Unavailable)?;
         let since = now();
@@ -184,13 +204,13 @@ impl Moves {
         {
             jobs.remove(oldest);
         }
-        let (own, broker) = (Arc::clone(&job), Arc::clone(broker));
+        let (own, broker, mirror) = (Arc::clone(&job), Arc::clone(broker), Arc::clone(mirror));
         let thread = std::thread::Builder::new().name("move".to_owned());
         thread
             .spawn(move || {
                 let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
                 crate::machine::lower_priority();
-                carry_out(&own, &*broker);
+                carry_out(&own, &*broker, &mirror);
             })
             .map_err(|error| NotBegun::Unavailable(format!("cannot start a thread: {error}")))?;
         jobs.push_back(job);
@@ -218,8 +238,8 @@ impl Moves {
 }
 
 /// Moves messages until all are moved, or it is to stop.
-fn carry_out(job: &Job, broker: &dyn Running) {
-    let course = Course::new(&job.order, &job.account, broker, &job.stop);
+fn carry_out(job: &Job, broker: &dyn Running, mirror: &Mirror) {
+    let course = Course::new(&job.order, &job.account, (broker, mirror), &job.stop);
     let ended = course.run(&mut |moved, of| {
         let mut status = locked(&job.status);
         status.moved += moved;
@@ -229,7 +249,10 @@ fn carry_out(job: &Job, broker: &dyn Running) {
     match ended {
         Ok(End::Complete) => {
             let missing = status.of.unwrap_or(0).saturating_sub(status.moved);
-            let why = format!("the queue is empty: {missing} messages went another way");
+            let why = match job.order.chosen {
+                None => format!("the queue is empty: {missing} messages went another way"),
+                Some(_) => format!("no more match the filter: {missing} fewer than asked for"),
+            };
             status.end(State::Completed, (missing > 0).then_some(why));
         }
         Ok(End::Stopped(reason)) => status.end(State::Stopped, Some(reason)),

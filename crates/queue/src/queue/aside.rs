@@ -17,6 +17,7 @@ use core::time::Duration;
 use lepus_base::Instant;
 use lepus_store::{Fetch, LaneSlot};
 
+use super::selector_list::Distance;
 use super::selectors::{Number, SelectorBits, numbers};
 use crate::entry::Entry;
 use crate::log::QueueLog;
@@ -253,17 +254,21 @@ impl Aside {
         })
     }
 
-    /// Messages here that a selector has not looked at yet, and those that it matches and remembers.
-    pub(super) fn distance(&self, number: Number) -> (u64, u64) {
+    /// How far a selector is from the end of what is here.
+    pub(super) fn distance(&self, number: Number) -> Distance {
         let course = self.courses.get(usize::from(number)).and_then(Option::as_deref);
-        let Some(course) = course else { return (0, 0) };
+        let Some(course) = course else { return Distance::NONE };
         let behind = course.cursors.iter().take(DISTANCE_LEVELS).map(|(&level, &seq)| {
             let known = self.known.range(Key { level, seq }..=Key { level, seq: u64::MAX });
             let left = self.left.get(&level).into_iter().flatten();
             known.take(DISTANCE_ENTRIES).count() as u64
                 + left.map(|set| set.count_from(seq)).sum::<u64>()
         });
-        (behind.sum(), course.wanted.len() as u64)
+        Distance {
+            behind: behind.sum(),
+            waiting: course.wanted.len() as u64,
+            is_through: self.len() == 0 || (course.cursors.is_empty() && course.wanted.is_empty()),
+        }
     }
 
     /// A consumer of a selector got a message.

@@ -4,6 +4,22 @@ use super::aside::Aside;
 use super::consumers::Consumers;
 use super::selectors::{Number, SelectorFigures, Selectors};
 
+/// How far a selector is from the end of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distance {
+    /// Messages that it has not looked at yet; of very many some are counted.
+    pub behind: u64,
+    /// Messages that it matches and that wait for its consumers, as far as it remembers them.
+    pub waiting: u64,
+    /// It has looked at all, and its consumers got what it matches.
+    pub is_through: bool,
+}
+
+impl Distance {
+    /// It is at the end.
+    pub(super) const NONE: Distance = Distance { behind: 0, waiting: 0, is_through: true };
+}
+
 /// The distinct filters of a queue's consumers.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectorList<'q> {
@@ -27,12 +43,13 @@ impl<'q> SelectorList<'q> {
         self.numbered().map(|(_, selector)| selector)
     }
 
-    /// The same, each with the messages that it has not looked at yet, and with those that it matches and that wait for its
-    /// consumers, as far as it remembers them. Of very many some are counted.
-    pub fn distances(self) -> impl Iterator<Item = (SelectorFigures, u64, u64)> + 'q {
+    /// The same, each with how far it is from the end.
+    pub fn distances(self) -> impl Iterator<Item = (SelectorFigures, Distance)> + 'q {
         self.numbered().map(move |(number, selector)| {
-            let (behind, waiting) = self.aside.map_or((0, 0), |aside| aside.distance(number));
-            (selector, behind + self.unseen, waiting)
+            let mut distance = self.aside.map_or(Distance::NONE, |aside| aside.distance(number));
+            distance.behind += self.unseen;
+            distance.is_through &= self.unseen == 0;
+            (selector, distance)
         })
     }
 

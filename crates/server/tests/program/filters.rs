@@ -206,10 +206,6 @@ fn messages_are_got_by_a_filter() {
     let (code, reason) = guest.code("POST", "/queues/%2F/q/get", &body);
     assert_eq!(code, 400);
     assert!(reason.contains("auto, json, fix, nvfix or none"), "{reason}");
-    let body = json!({"vhost": "/", "from": "q", "exchange": "amq.topic", "filter": "b.n = 1"});
-    let (code, reason) = guest.code("POST", "/lepus/moves", &body);
-    assert_eq!(code, 400, "{reason}");
-    assert!(reason.contains("a move looks at none"), "{reason}");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use crate::management::{User, started};
 use crate::running::{Program, Signal, lepus};
 use crate::session::{Seen, connect};
 use lepus_amqp::client::encode_publish;
-use lepus_amqp::method::confirm;
+use lepus_amqp::method::{basic, confirm};
 use lepus_amqp::properties::Properties;
+use lepus_amqp::table::Table;
 use serde_json::{Value, json};
 
 const MESSAGES: u64 = 10_000;
@@ -120,19 +121,21 @@ fn dead_letters_go_back_to_where_they_came_from() {
 #[test]
 fn a_kill_in_the_middle_of_a_move_leaves_each_message_in_one_queue() {
     for place in 0..2 {
-        kill_in_the_middle(place);
+        kill_in_the_middle(place, &json!({"per_second": 2_000}));
     }
+    kill_in_the_middle(1, &json!({"per_second": 2_000, "filter": "m.size > 0"}));
 }
 
 /// Both queues have their homes on the shard that the connection at this place of two is on.
-fn kill_in_the_middle(place: usize) {
+fn kill_in_the_middle(place: usize, how: &Value) {
     let (scratch, program) = started("move-kill");
     let user = User::guest(&program);
     let mut sessions = [connect(program.amqp), connect(program.amqp)];
     sessions[place].declare("from");
     sessions[place].declare("to");
     fill(&program, "", "from", MESSAGES);
-    let order = json!({"vhost": "/", "from": "from", "to": "to", "per_second": 2_000});
+    let mut order = json!({"vhost": "/", "from": "from", "to": "to"});
+    how.as_object().unwrap().iter().for_each(|(key, value)| order[key] = value.clone());
     let path = begin(&user, &order);
     let row = wait_for(&user, &path, |row| row["moved"].as_u64() > Some(MESSAGES / 5));
     let moved = row["moved"].as_u64().unwrap();
@@ -368,4 +371,154 @@ fn messages_that_become_large_are_moved_in_their_order() {
     }
     let found: Vec<u64> = found.iter().map(|row| row["payload_bytes"].as_u64().unwrap()).collect();
     assert_eq!(found, sizes.iter().map(|size| *size as u64).collect::<Vec<_>>());
+}
+
+/// Moves what a filter chooses; what the move came to, and the numbers that are in the queue `to` then.
+fn choose(user: &User, filter: &str, more: &Value) -> (Value, Vec<u64>) {
+    let mut order = json!({"vhost": "/", "from": "from", "to": "to", "filter": filter});
+    more.as_object().unwrap().iter().for_each(|(key, value)| order[key] = value.clone());
+    let path = begin(user, &order);
+    let row = outcome(user, &path);
+    (row, numbers(&rows(user, "to", "ack_requeue_false")))
+}
+
+#[test]
+fn a_filter_chooses_what_is_moved_and_all_else_stays_in_its_order() {
+    let (_scratch, program) = started("move-filter");
+    let user = User::guest(&program);
+    let mut session = connect(program.amqp);
+    session.declare("from");
+    session.declare("to");
+    fill(&program, "", "from", MESSAGES);
+    // One who wants the same, and takes one of them.
+    let arguments = Table::new().with("x-filter", "m.size=3").to_bytes();
+    session.call(1, basic::Qos { prefetch_count: 1, ..basic::Qos::default() });
+    let consume =
+        basic::Consume { queue: "from", arguments: arguments.as_ref(), ..Default::default() };
+    assert_eq!(session.call(1, consume), Seen::Method("basic.consume-ok"));
+    assert!(matches!(session.see(), Seen::Message { .. }));
+
+    let (row, there) = choose(&user, "m.size = 3", &json!({}));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(899)), "{row}");
+    assert_eq!((&row["of"], &row["reason"]), (&Value::Null, &Value::Null));
+    assert_eq!((&row["filter"], &row["filter_format"]), (&json!("m.size = 3"), &json!("auto")));
+    assert_eq!(there, (101..1000).collect::<Vec<_>>());
+    session.close();
+
+    let (row, there) =
+        choose(&user, "m.size = 4", &json!({"count": 1000, "filter_format": "none"}));
+    assert_eq!((&row["moved"], &row["of"]), (&json!(1000), &json!(1000)), "{row}");
+    assert_eq!(there, (1000..2000).collect::<Vec<_>>());
+    let (row, there) = choose(&user, "m.size = 1", &json!({"count": 50}));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(10)), "{row}");
+    assert_eq!(row["reason"], "no more match the filter: 40 fewer than asked for");
+    assert_eq!(there, (0..10).collect::<Vec<_>>());
+    let (row, there) = choose(&user, "m.size = 77", &json!({}));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(0)), "{row}");
+    assert_eq!(there, [0; 0]);
+    assert_eq!(user.get("/queues/%2F/from")["consumers"], 0);
+    let here = numbers(&rows(&user, "from", "ack_requeue_false"));
+    let left: Vec<u64> = (10..101).chain(2000..MESSAGES).collect();
+    assert_eq!(here, left);
+}
+
+/// More comes than one transaction has: it goes back, and counts as no attempt.
+#[test]
+fn large_messages_that_a_filter_chooses_are_moved_in_their_order() {
+    const LARGE: usize = 300_000;
+    let (_scratch, program) = started("move-filter-large");
+    let user = User::guest(&program);
+    let arguments = json!({"x-queue-type": "quorum", "x-delivery-limit": 1});
+    user.put("/queues/%2F/from", json!({"durable": true, "arguments": arguments}));
+    user.put("/queues/%2F/to", json!({"durable": true}));
+    let mut session = connect(program.amqp);
+    let mut bytes = Vec::new();
+    for number in 0..60_u8 {
+        let body = vec![number; if number % 2 == 0 { LARGE } else { 1 }];
+        encode_publish(&mut bytes, 1, 4096, "", "from", false, &[0, 0], &body);
+    }
+    session.send_raw(&bytes);
+    session.close();
+    while user.messages("from") < 60 {
+        std::thread::yield_now();
+    }
+    let order = json!({"vhost": "/", "from": "from", "to": "to", "filter": "m.size > 1000"});
+    let row = outcome(&user, &begin(&user, &order));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(30)), "{row}");
+    let firsts = |queue: &str| -> Vec<u8> {
+        let body =
+            json!({"ackmode": "ack_requeue_false", "count": 60, "encoding": "auto", "truncate": 1});
+        let answer = user.send("POST", &format!("/queues/%2F/{queue}/get"), "", &body.to_string());
+        let rows = answer.body.as_array().unwrap().clone();
+        rows.iter().map(|row| row["payload"].as_str().unwrap().as_bytes()[0]).collect()
+    };
+    assert_eq!(firsts("to"), (0..60).step_by(2).collect::<Vec<_>>());
+    assert_eq!(firsts("from"), (1..60).step_by(2).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_move_by_a_filter_says_why_it_cannot_be() {
+    let (_scratch, program) = started("move-filter-refused");
+    let user = User::guest(&program);
+    user.put(
+        "/queues/%2F/to",
+        json!({"arguments": {"x-max-length": 5, "x-overflow": "reject-publish"}}),
+    );
+    user.put("/queues/%2F/auto", json!({"auto_delete": true}));
+    user.put("/queues/%2F/single", json!({"arguments": {"x-single-active-consumer": true}}));
+    user.put("/queues/%2F/dropping", json!({}));
+    user.put(
+        "/policies/%2F/p",
+        json!({"pattern": "^dropping$", "apply-to": "queues", "definition": {"unmatched-after": 1000}}),
+    );
+    let order = |from: &str, filter: Value| json!({"vhost": "/", "from": from, "to": "to", "filter": filter});
+    for (from, why) in [
+        ("auto", "is deleted with its last consumer"),
+        ("single", "has a single active consumer"),
+        ("dropping", "(unmatched-after)"),
+    ] {
+        let (code, reason) = user.code("POST", "/lepus/moves", &order(from, json!("a = 1")));
+        assert_eq!(code, 400);
+        assert!(reason.contains(why), "{reason}");
+        let without = json!({"vhost": "/", "from": from, "to": "to"});
+        assert_eq!(outcome(&user, &begin(&user, &without))["state"], "completed");
+    }
+    let path = "/lepus/moves";
+    let wrong = user.send("POST", path, "", &order("from", json!("a = ")).to_string());
+    assert_eq!((wrong.status, &wrong.body["error"]), (400, &json!("filter")), "{}", wrong.body);
+    assert_eq!(wrong.body["at"], 5);
+    assert_eq!(user.code("POST", path, &order("from", Value::Null)).0, 400);
+
+    // An exclusive consumer lets no other in.
+    let mut session = connect(program.amqp);
+    session.declare("from");
+    fill(&program, "", "from", 20);
+    let alone = basic::Consume { queue: "from", exclusive: true, ..Default::default() };
+    session.call(1, basic::Qos { prefetch_count: 1, ..basic::Qos::default() });
+    assert_eq!(session.call(1, alone), Seen::Method("basic.consume-ok"));
+    let row = outcome(&user, &begin(&user, &order("from", json!("m.size = 2"))));
+    assert_eq!(row["state"], "failed", "{row}");
+    assert!(row["reason"].as_str().unwrap().contains("in exclusive use"), "{row}");
+    session.close();
+
+    // A message that is not taken stays, and so does what is behind it.
+    let row = outcome(&user, &begin(&user, &order("from", json!("m.size = 2"))));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("stopped"), &json!(5)), "{row}");
+    assert!(
+        row["reason"].as_str().unwrap().starts_with("a message is left in \"from\": "),
+        "{row}"
+    );
+    assert_eq!(numbers(&rows(&user, "to", "ack_requeue_false")), [10, 11, 12, 13, 14]);
+    let left = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19];
+    assert_eq!(numbers(&rows(&user, "from", "ack_requeue_false")), left);
+
+    // A queue that goes ends it.
+    fill(&program, "", "from", 20);
+    let mut slow = order("from", json!("m.size = 2"));
+    slow["per_second"] = json!(1);
+    let path = begin(&user, &slow);
+    wait_for(&user, &path, |row| row["moved"] == 1);
+    assert_eq!(user.send("DELETE", "/queues/%2F/from", "", "").status, 204);
+    let row = outcome(&user, &path);
+    assert_eq!(row["state"], "failed", "{row}");
 }

@@ -1,32 +1,16 @@
 //! How a move is carried out: slices of messages, each a transaction.
 
+use super::arrivals::Taken;
+use super::line::{LOOK, Line, SLICE_MAX, Sent, Trouble};
 use super::origin::origin;
-use super::{Order, Running, Target, now};
-use crate::api::client::{Account, WHOLE_TRANSACTIONS, connect};
-use lepus_amqp::client::{ClientEvent, encode_publish};
-use lepus_amqp::method::{Method, basic, channel, queue, tx};
+use super::{Chosen, Mirror, Order, Running, Target, now};
+use crate::api::client::Account;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
-use lepus_client::Client;
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
+use lepus_broker::{Answer, Query};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The only channel that is used.
-const CHANNEL: u16 = 1;
-/// Messages of one transaction.
-const SLICE_MAX: u64 = 256;
-/// Bytes of messages of one transaction, about: what is more in a log of small segments is refused, and goes one by one.
-const SLICE_BYTES: usize = 1 << 20;
-/// Messages that are asked for at once.
-const ASKED_MAX: u64 = 32;
-/// How long a read or write waits before it is looked whether the move is to stop.
-const LOOK: Duration = Duration::from_millis(200);
-/// How long the broker may take for an answer, unless it says that publishers are held back.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The end of a transaction is waited for so long once the move is to stop.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
 /// What is slower than so many slices a second moves less at a time.
 const SLICES_PER_SECOND: u64 = 10;
 
@@ -41,69 +25,23 @@ pub(super) enum End {
     Stopped(String),
 }
 
-/// Why a step did not succeed.
-enum Trouble {
-    /// The broker closed the channel.
-    Refused(u16, String),
-    /// It is to stop, and nothing of the step was done.
-    Stop,
-    /// It is to stop, and did not hear what became of the step.
-    Unheard,
-    /// The connection is of no use any more.
-    Lost(String),
-}
-
 /// What a move needs.
 pub(super) struct Course<'a> {
     order: &'a Order,
     account: &'a Account,
     broker: &'a dyn Running,
+    mirror: &'a Mirror,
     stop: &'a AtomicBool,
-}
-
-/// A message that was taken from the queue.
-struct Taken {
-    tag: u64,
-    exchange: String,
-    routing_key: String,
-    properties: Vec<u8>,
-    body: Vec<u8>,
-}
-
-/// Where a message goes, and with which properties.
-struct Sent {
-    exchange: String,
-    routing_key: String,
-    properties: Vec<u8>,
-}
-
-/// A connection with an open transaction.
-struct Line<'a> {
-    client: Client<UnixStream>,
-    stop: &'a AtomicBool,
-    /// Publishers are held back.
-    is_blocked: bool,
-    /// Bytes of the largest message so far; 0 before the first.
-    largest: usize,
-    /// How many messages may be asked for at once: more, the longer none has been large.
-    asked_max: u64,
-    /// Messages that came and were too much: they are unacknowledged, and not kept here.
-    surplus: u64,
-}
-
-/// Whether nothing came in the time that a read or write waits.
-fn is_quiet(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 impl<'a> Course<'a> {
     pub(super) fn new(
         order: &'a Order,
         account: &'a Account,
-        broker: &'a dyn Running,
+        (broker, mirror): (&'a dyn Running, &'a Mirror),
         stop: &'a AtomicBool,
     ) -> Course<'a> {
-        Course { order, account, broker, stop }
+        Course { order, account, broker, mirror, stop }
     }
 
     /// Moves messages until all are moved, or it is to stop. `tell` hears how many more are, and how many there are to
@@ -115,7 +53,13 @@ impl<'a> Course<'a> {
         let begun = Instant::now();
         let (mut moved, mut left) = (0, self.order.count);
         tell(0, left);
-        let mut line = Line::open(self)?;
+        let places = (self.order.vhost.as_str(), self.order.from.as_str());
+        let many = self.slice_max().min(left.unwrap_or(u64::MAX));
+        let (mut line, ready) = Line::open(self.broker, self.account, places, many, self.stop)?;
+        if self.order.chosen.is_some() {
+            // More cannot be chosen of those; how many it will be nobody knows.
+            left = left.or(Some(ready));
+        }
         // While one by one goes, and for how many.
         let mut singly: u64 = 0;
         while left != Some(0) {
@@ -124,12 +68,17 @@ impl<'a> Course<'a> {
             }
             let most = if singly > 0 { 1 } else { self.slice_max() };
             let slice = left.map_or(most, |left| left.min(most));
-            let taken = line.take(&self.order.from, slice, |in_queue| {
-                if left.is_none() {
-                    left = Some(in_queue);
-                    tell(0, left);
+            let taken = match &self.order.chosen {
+                Some(chosen) => {
+                    line.choose(&self.order.from, chosen, slice, || self.is_through(chosen))
                 }
-            });
+                None => line.take(&self.order.from, slice, |in_queue| {
+                    if left.is_none() {
+                        left = Some(in_queue);
+                        tell(0, left);
+                    }
+                }),
+            };
             let mut taken = match taken {
                 Ok(taken) => taken,
                 Err(Trouble::Refused(code, text)) => return Err(format!("{code} {text}")),
@@ -160,10 +109,7 @@ impl<'a> Course<'a> {
                         continue;
                     }
                     Err(Trouble::Refused(code, text)) => {
-                        let queue = &self.order.from;
-                        let text =
-                            format!("a message is left at the head of {queue:?}: {code} {text}");
-                        return Ok(End::Stopped(text));
+                        return Ok(End::Stopped(self.left(&format!("{code} {text}"))));
                     }
                     Err(Trouble::Lost(reason)) => return Err(reason),
                     Err(Trouble::Stop) => return Ok(End::Stopped(BY_REQUEST.to_owned())),
@@ -181,9 +127,38 @@ impl<'a> Course<'a> {
             }
             self.rest(begun, moved);
         }
-        // Nothing depends on it: all that was committed is done.
-        let _ = line.client.close();
+        line.close();
         Ok(End::Complete)
+    }
+
+    /// Why it does not go on with a message.
+    fn left(&self, why: &str) -> String {
+        let queue = &self.order.from;
+        match self.order.chosen {
+            None => format!("a message is left at the head of {queue:?}: {why}"),
+            Some(_) => format!("a message is left in {queue:?}: {why}"),
+        }
+    }
+
+    /// Whether those who consume by a filter have looked at all that is in the queue, and got what matches.
+    fn is_through(&self, chosen: &Chosen) -> bool {
+        self.mirror.catch_up();
+        let found = {
+            let directory = self.mirror.directory();
+            let vhost = directory.vhost(&self.order.vhost);
+            let queue = vhost.and_then(|vhost| directory.queue(vhost, &self.order.from));
+            queue.map(|queue| (queue.id, queue.home))
+        };
+        // A queue that is gone, or on its way, tells so itself.
+        let Some((id, home)) = found else { return false };
+        let Ok(answer) = self.broker.ask(home, Query::Selectors(id)) else { return false };
+        let Answer::Selectors(rows) = answer else {
+            unreachable!("a question for selectors is answered with {answer:?}")
+        };
+        let (text, format) = (chosen.filter.normal(), chosen.format.name());
+        let own =
+            rows.iter().find(|row| row.filter.as_deref() == Some(text) && row.format == format);
+        own.is_some_and(|row| row.is_through)
     }
 
     fn is_to_stop(&self) -> bool {
@@ -214,13 +189,7 @@ impl<'a> Course<'a> {
         for message in taken {
             match self.address_one(message) {
                 Ok(sent) => all.push(sent),
-                Err(what) => {
-                    let queue = &self.order.from;
-                    return (
-                        all,
-                        Some(format!("a message is left at the head of {queue:?}: {what}")),
-                    );
-                }
+                Err(what) => return (all, Some(self.left(what))),
             }
         }
         (all, None)
@@ -270,217 +239,5 @@ impl<'a> Course<'a> {
             message.properties.clone()
         };
         Ok(Sent { exchange, routing_key, properties })
-    }
-}
-
-impl<'a> Line<'a> {
-    fn open(course: &Course<'a>) -> Result<Line<'a>, String> {
-        let text = |error: io::Error| error.to_string();
-        let (account, vhost) = (course.account, course.order.vhost.as_str());
-        let client = connect(course.broker, account, vhost, "move", &[WHOLE_TRANSACTIONS]);
-        let client = client.map_err(text)?;
-        let mut line = Line {
-            client,
-            stop: course.stop,
-            is_blocked: false,
-            largest: 0,
-            asked_max: 1,
-            surplus: 0,
-        };
-        line.client.stream().set_write_timeout(Some(LOOK)).map_err(text)?;
-        line.client.open_channel(CHANNEL).map_err(text)?;
-        // Who has no transaction yet goes to the home of the queue that it names first.
-        let none = Table::new().to_bytes();
-        let passive = queue::Declare {
-            queue: &course.order.from,
-            passive: true,
-            durable: false,
-            exclusive: false,
-            auto_delete: false,
-            no_wait: false,
-            arguments: none.as_ref(),
-        };
-        line.client.count(CHANNEL, passive).map_err(text)?;
-        line.begin()?;
-        Ok(line)
-    }
-
-    /// Has the broker take back what came and was too much, if anything did.
-    fn give_back(&mut self) -> Result<(), Trouble> {
-        if std::mem::take(&mut self.surplus) == 0 {
-            return Ok(());
-        }
-        self.client.send(CHANNEL, basic::Recover { requeue: true });
-        self.wait(|event| match event {
-            ClientEvent::Method { method: Method::BasicRecoverOk(_), .. } => Some(()),
-            _ => None,
-        })
-    }
-
-    /// Opens the channel anew that the broker has closed. What was taken is in its queue again before anything is taken.
-    fn open_again(&mut self) -> Result<(), String> {
-        let text = |error: io::Error| error.to_string();
-        self.client.stream().set_read_timeout(Some(PATIENCE)).map_err(text)?;
-        self.surplus = 0;
-        self.client.send(CHANNEL, channel::CloseOk {});
-        self.client.open_channel(CHANNEL).map_err(text)?;
-        self.begin()
-    }
-
-    /// Has all that is said on the channel be part of transactions.
-    fn begin(&mut self) -> Result<(), String> {
-        let text = |error: io::Error| error.to_string();
-        self.client.call(CHANNEL, tx::Select {}, "tx.select-ok").map_err(text)?;
-        self.client.stream().set_read_timeout(Some(LOOK)).map_err(text)
-    }
-
-    /// Sends everything. While publishers are held back that may take long.
-    fn send(&mut self) -> Result<(), Trouble> {
-        let bytes = std::mem::take(self.client.output());
-        let mut left = &bytes[..];
-        while !left.is_empty() {
-            let mut stream = self.client.stream();
-            match stream.write(left) {
-                Ok(0) => return Err(Trouble::Lost("the broker closed the socket".to_owned())),
-                Ok(count) => left = &left[count..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if !is_quiet(&error) => return Err(Trouble::Lost(error.to_string())),
-                Err(_) if self.stop.load(Ordering::Relaxed) => return Err(Trouble::Stop),
-                Err(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends everything and waits for what `look` finds.
-    fn wait<T>(
-        &mut self,
-        mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>,
-    ) -> Result<T, Trouble> {
-        self.send()?;
-        let lost = |error: io::Error| Trouble::Lost(error.to_string());
-        let (begun, mut is_blocked) = (Instant::now(), self.is_blocked);
-        loop {
-            let found = self.client.wait(|event| match event {
-                ClientEvent::Method { method: Method::ChannelClose(close), .. } => {
-                    Some(Err((close.reply_code, close.reply_text.to_owned())))
-                }
-                ClientEvent::Blocked(_) => {
-                    is_blocked = true;
-                    None
-                }
-                ClientEvent::Unblocked => {
-                    is_blocked = false;
-                    None
-                }
-                event => look(event).map(Ok),
-            });
-            self.is_blocked = is_blocked;
-            match found {
-                Ok(Ok(found)) => return Ok(found),
-                Ok(Err((code, text))) => return Err(Trouble::Refused(code, text)),
-                Err(error) if !is_quiet(&error) => return Err(lost(error)),
-                Err(_) => {}
-            }
-            let is_to_stop = self.stop.load(Ordering::Relaxed);
-            if is_to_stop && (is_blocked || begun.elapsed() > LAST_PATIENCE) {
-                return Err(Trouble::Unheard);
-            }
-            if !is_blocked && begun.elapsed() > PATIENCE {
-                let text = format!("the broker did not answer within {} s", PATIENCE.as_secs());
-                return Err(Trouble::Lost(text));
-            }
-        }
-    }
-
-    /// Takes messages, at most so many, and of not much more than [`SLICE_BYTES`], or one. What came beyond that is not
-    /// kept: [`Line::give_back`] is for it. `tell` hears how many there were in
-    /// the queue.
-    fn take(
-        &mut self,
-        queue: &str,
-        most: u64,
-        mut tell: impl FnMut(u64),
-    ) -> Result<Vec<Taken>, Trouble> {
-        let (mut taken, mut bytes): (Vec<Taken>, usize) = (Vec::new(), 0);
-        loop {
-            let room = SLICE_BYTES.saturating_sub(bytes) / self.largest.max(1);
-            let left = most - taken.len() as u64;
-            let asked = match self.largest {
-                // Nobody knows how large they are.
-                0 => left.min(1),
-                _ if taken.is_empty() => left.min((room as u64).clamp(1, self.asked_max)),
-                _ => left.min(room as u64).min(self.asked_max),
-            };
-            if asked == 0 || self.surplus > 0 {
-                return Ok(taken);
-            }
-            for _ in 0..asked {
-                self.client.send(CHANNEL, basic::Get { queue, no_ack: false });
-            }
-            let mut answers = 0;
-            let (mut is_empty, mut largest, mut surplus) = (false, self.largest, 0);
-            self.wait(|event| {
-                match event {
-                    ClientEvent::Method { method: Method::BasicGetEmpty(_), .. } => is_empty = true,
-                    ClientEvent::Content {
-                        method: Method::BasicGetOk(ok),
-                        properties,
-                        body,
-                        ..
-                    } => {
-                        if taken.is_empty() {
-                            tell(u64::from(ok.message_count) + 1);
-                        }
-                        let size = properties.len() + body.len() + ok.routing_key.len();
-                        largest = largest.max(size);
-                        // Behind one that is not kept none is: they go in their order.
-                        if surplus > 0 || (!taken.is_empty() && bytes + size > SLICE_BYTES) {
-                            surplus += 1;
-                        } else {
-                            bytes += size;
-                            taken.push(Taken {
-                                tag: ok.delivery_tag,
-                                exchange: ok.exchange.to_owned(),
-                                routing_key: ok.routing_key.to_owned(),
-                                properties: properties.to_vec(),
-                                body: body.to_vec(),
-                            });
-                        }
-                    }
-                    _ => return None,
-                }
-                answers += 1;
-                (answers == asked).then_some(())
-            })?;
-            self.largest = largest.max(1);
-            self.surplus = surplus;
-            self.asked_max = if surplus > 0 { 1 } else { (self.asked_max * 2).min(ASKED_MAX) };
-            if is_empty {
-                return Ok(taken);
-            }
-        }
-    }
-
-    /// Publishes messages and acknowledges them where they were taken, in one transaction.
-    fn pass_on(&mut self, taken: Vec<Taken>, sent: &[Sent]) -> Result<(), Trouble> {
-        let frame_max = self.client.frame_max();
-        for (message, sent) in taken.into_iter().zip(sent) {
-            let Sent { exchange, routing_key, properties } = sent;
-            let (out, body) = (self.client.output(), &message.body);
-            encode_publish(out, CHANNEL, frame_max, exchange, routing_key, true, properties, body);
-            self.client.send(CHANNEL, basic::Ack { delivery_tag: message.tag, multiple: false });
-            if self.client.output().len() > SLICE_BYTES {
-                // A long one is not kept three times.
-                drop(message);
-                self.send()?;
-            }
-        }
-        self.client.send(CHANNEL, tx::Commit {});
-        self.wait(|event| match event {
-            ClientEvent::Method { method: Method::TxCommitOk(_), .. } => Some(()),
-            _ => None,
-        })?;
-        self.give_back()
     }
 }

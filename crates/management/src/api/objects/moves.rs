@@ -3,9 +3,11 @@
 use super::super::client::Account;
 use super::super::context::Context;
 use super::super::failure::Failure;
-use super::super::moves::{Death, NotBegun, Order, RUNNING_MAX, Target};
+use super::super::filter::parsed;
+use super::super::moves::{Chosen, Death, NotBegun, Order, RUNNING_MAX, Target};
 use super::super::request::Reply;
-use lepus_broker::directory::{Access, Resource};
+use lepus_broker::directory::{Access, QueueInfo, Resource};
+use lepus_broker::queue::QueueSettings;
 use serde_json::{Value, json};
 
 /// The header that says that a message was moved.
@@ -49,7 +51,7 @@ pub(crate) fn begin(context: &Context<'_>) -> Result<Reply, Failure> {
     let order = order(context)?;
     check(context, &order)?;
     let account = Account::of(context, &order.vhost)?;
-    match context.api.moves.begin(order, account, &context.api.broker) {
+    match context.api.moves.begin(order, account, &context.api.broker, &context.api.mirror) {
         Ok(id) => {
             let reply = Reply { status: 201, headers: Vec::new(), body: Some(json!({ "id": id })) };
             Ok(reply.with("location", format!("/api/lepus/moves/{id}")))
@@ -72,9 +74,6 @@ fn order(context: &Context<'_>) -> Result<Order, Failure> {
         }
         name => Ok(name),
     };
-    if ["filter", "filter_format"].iter().any(|key| fields.as_sent(key).is_some()) {
-        return wrong("filter: a move looks at none, it takes messages in their order");
-    }
     let routing_key = name("routing_key")?;
     let death = match fields.text("death")? {
         None => None,
@@ -116,18 +115,39 @@ fn order(context: &Context<'_>) -> Result<Order, Failure> {
         vhost: fields.required_text("vhost")?,
         from: fields.required_text("from")?,
         target,
+        chosen: parsed(&fields)?.map(|(text, filter, format)| Chosen { text, filter, format }),
         count: positive("count")?,
         per_second: positive("per_second")?,
         header,
     })
 }
 
+/// Whether messages of a queue may be chosen by a filter: a consumer does that, which is not to change anything else.
+fn check_chosen(queue: &QueueInfo, settings: &QueueSettings) -> Result<(), Failure> {
+    let why = if queue.auto_delete {
+        "is deleted with its last consumer"
+    } else if settings.single_active_consumer {
+        "has a single active consumer"
+    } else if settings.unmatched_after.is_some() {
+        "drops what its consumers do not match (unmatched-after)"
+    } else {
+        return Ok(());
+    };
+    let text = format!(
+        "filter: a consumer would choose the messages, but the queue {why}: move without a filter, or consume by yourself"
+    );
+    Err(Failure::bad_request(text))
+}
+
 /// Whether the queues and exchanges are there, and the user may use them; the broker asks again for each message.
 fn check(context: &Context<'_>, order: &Order) -> Result<(), Failure> {
     let vhost = context.vhost_to_change(&order.vhost)?;
     let directory = context.directory();
-    if directory.queue(vhost, &order.from).is_none() {
+    let Some(from) = directory.queue(vhost, &order.from) else {
         return Err(Failure::missing("queue_not_found"));
+    };
+    if order.chosen.is_some() {
+        check_chosen(from, &directory.settings_of(from))?;
     }
     let exchange = match &order.target {
         Target::Queue(queue) if *queue == order.from => {

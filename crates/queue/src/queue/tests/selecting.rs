@@ -89,15 +89,40 @@ fn a_selector_without_credit_is_behind_by_what_it_has_not_looked_at() {
     queue.subscribe(START, Consumer { prefetch: 1, ..with_filter(1, "m.size = 1") }).unwrap();
     let behind = |queue: &Queue| {
         let found = queue.selectors().distances();
-        found.map(|(_, behind, waiting)| (behind, waiting)).collect::<Vec<_>>()
+        found.map(|(_, distance)| (distance.behind, distance.waiting)).collect::<Vec<_>>()
     };
-    assert_eq!(behind(&queue), [(0, 0)]);
+    let is_through = |queue: &Queue| queue.selectors().distances().all(|(_, at)| at.is_through);
+    assert_eq!((behind(&queue), is_through(&queue)), (vec![(0, 0)], true));
     for _ in 0..5 {
         send(&mut queue, 1, &mut shard);
     }
     assert_eq!(behind(&queue), [(5, 0)]);
     dispatch(&mut queue, START, &mut shard);
     assert_eq!((behind(&queue), shard.delivered()), (vec![(4, 0)], vec![(1, 0)]));
+    assert!(!is_through(&queue));
+}
+
+#[test]
+fn a_selector_is_through_once_it_has_looked_at_every_level() {
+    let settings = QueueSettings { max_priority: Some(30), ..QueueSettings::default() };
+    let (mut queue, mut shard) = (queue(&settings), Shard::default());
+    queue.subscribe(START, with_filter(1, "m.size = 1")).unwrap();
+    for priority in 0..30 {
+        let message = Message { priority, bytes: 2, ..MESSAGE };
+        assert_eq!(offer(&mut queue, START, &message, &mut shard), Enqueued::Accepted);
+    }
+    dispatch(&mut queue, START, &mut shard);
+    let through = |queue: &Queue, place| queue.selectors().distances().nth(place).unwrap().1;
+    assert!(through(&queue, 0).is_through, "it has passed all of them over");
+    queue.subscribe(START, with_filter(2, "m.size = 3")).unwrap();
+    let mut steps = 0;
+    while !through(&queue, 1).is_through {
+        assert!(queue.wants_dispatch());
+        let _ = queue.dispatch(START, 1, &mut shard);
+        steps += 1;
+    }
+    assert!(steps > 16, "as many levels as there are are looked at: {steps}");
+    assert_eq!(through(&queue, 1), Distance { behind: 0, waiting: 0, is_through: true });
 }
 
 #[test]
