@@ -15,8 +15,10 @@ mod sender;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 
 pub(crate) use cycles::{Deaths, end_cycles};
 use destination::Destination;
@@ -31,9 +33,11 @@ pub(crate) use sender::{
     Sender, delayed_of, letters_of, loose_letters_of, must_arrive, sender_of, sure_letters_of,
 };
 
+use crate::channel::Target;
 use crate::journal::{Journal, Need, Occupied, Reader};
 use crate::mail::{ChannelRef, Receipt};
 use crate::owner::{Conditions, Owner};
+use crate::properties::DeathWriter;
 use crate::queue::{Entry, Reason};
 
 /// Dead letters that may wait before queues stop producing more.
@@ -111,6 +115,44 @@ pub(crate) struct Taken {
     pub woken: Vec<Reader>,
 }
 
+/// Bytes of memory that is kept for the next letter, and queues.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+const KEPT_TARGETS_MAX: usize = 256;
+
+/// What a letter is written with.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    pub writer: DeathWriter,
+    /// The exchange that it goes to.
+    pub exchange: String,
+    /// The routing key that its queue gives it, if it gives one.
+    pub own_key: Option<String>,
+}
+
+impl Buffers {
+    /// Notes where a letter goes.
+    pub(crate) fn address(&mut self, exchange: &str, own_key: Option<&str>) {
+        self.exchange.clear();
+        self.exchange.push_str(exchange);
+        match (own_key, &mut self.own_key) {
+            (Some(key), Some(kept)) => {
+                kept.clear();
+                kept.push_str(key);
+            }
+            (key, kept) => *kept = key.map(String::from),
+        }
+    }
+}
+
+/// A letter as it goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Routed {
+    /// As it is to be from now on, packed; empty where it goes nowhere.
+    pub packed: Vec<u8>,
+    /// Where to.
+    pub targets: Vec<Target>,
+}
+
 /// All dead letters of a shard's queues that have not arrived.
 #[derive(Debug, Default)]
 pub struct DeadLetters {
@@ -123,9 +165,34 @@ pub struct DeadLetters {
     lines: Roomless,
     /// Those that are settled when others have reported, or kept.
     ledger: Ledger,
+    /// Memory that is used again for each letter.
+    buffers: Buffers,
+    routed: Routed,
 }
 
 impl DeadLetters {
+    /// Memory for the next letter, empty.
+    pub(crate) fn take_buffers(&mut self) -> (Buffers, Routed) {
+        (mem::take(&mut self.buffers), mem::take(&mut self.routed))
+    }
+
+    /// A letter is written: the memory for that is for the next one.
+    pub(crate) fn keep_buffers(&mut self, mut buffers: Buffers) {
+        buffers.writer.shrink_to(KEPT_BYTES_MAX);
+        self.buffers = buffers;
+    }
+
+    /// A letter has gone on: its memory is for the next one, unless it is large.
+    pub(crate) fn use_again(&mut self, mut routed: Routed) {
+        if routed.packed.capacity() <= KEPT_BYTES_MAX
+            && routed.targets.capacity() <= KEPT_TARGETS_MAX
+        {
+            routed.packed.clear();
+            routed.targets.clear();
+            self.routed = routed;
+        }
+    }
+
     /// A message leaves a queue otherwise than by acknowledgement.
     pub(crate) fn push(&mut self, source: Source, reason: Reason) {
         self.next.push_back(DeadLetter { source, reason, progress: None, turn: 0, before: None });
@@ -355,7 +422,11 @@ impl DeadLetters {
 
     /// Memory of those that are to be sent, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.next.capacity() * size_of::<DeadLetter>() + self.lines.memory_bytes()
+        self.next.capacity() * size_of::<DeadLetter>()
+            + self.lines.memory_bytes()
+            + self.buffers.writer.memory_bytes()
+            + self.routed.packed.capacity()
+            + self.routed.targets.capacity() * size_of::<Target>()
     }
 
     /// Memory of the others, in bytes.

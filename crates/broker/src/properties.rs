@@ -148,20 +148,57 @@ const LAST_DEATH: [&str; 3] =
 const FIRST_DEATH: [&str; 3] =
     ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
 
-/// The properties of a message that dies, with the death written into its history: in the form of the wire, since
-/// nearly all of it stays as it is.
-///
-/// Layout of `x-death` as RabbitMQ documents it: an array of tables, newest first, one per queue
-/// and reason, with count, reason, queue, time, exchange, routing-keys and original-expiration.
-#[must_use]
-pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
+/// Writes deaths into histories, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct DeathWriter {
+    headers: Vec<u8>,
+    properties: Vec<u8>,
+}
+
+impl DeathWriter {
+    /// The properties of a message that dies, with the death written into its history: in the form of the wire, since
+    /// nearly all of it stays as it is. `None` where they are not well-formed.
+    ///
+    /// Layout of `x-death` as RabbitMQ documents it: an array of tables, newest first, one per queue
+    /// and reason, with count, reason, queue, time, exchange, routing-keys and original-expiration.
+    pub fn write(&mut self, properties: &[u8], death: &Death<'_>) -> Option<&[u8]> {
+        let DeathWriter { headers, properties: written } = self;
+        headers.clear();
+        written.clear();
+        with_death(properties, death, headers, written)?;
+        Some(written)
+    }
+
+    /// Allocated bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.headers.capacity() + self.properties.capacity()
+    }
+
+    /// Gives memory back that is more than so many bytes.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        for buffer in [&mut self.headers, &mut self.properties] {
+            if buffer.capacity() > bytes {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+/// Appends the headers that a message has with a death to `bytes`, and its properties with these to `written`.
+fn with_death(
+    properties: &[u8],
+    death: &Death<'_>,
+    bytes: &mut Vec<u8>,
+    written: &mut Vec<u8>,
+) -> Option<()> {
     let genuine = has_genuine_deaths(properties);
     let view = PropertiesRef(properties);
     let headers = view.headers().unwrap_or_default();
     let mut marks = marks(properties) | DEATHS_MARK;
     // What is written for one death, about.
-    let mut bytes = Vec::with_capacity(headers.bytes().len() + 512);
-    let mut fields = FieldWriter::new(&mut bytes);
+    bytes.reserve(headers.bytes().len() + 512);
+    let mut fields = FieldWriter::new(bytes);
     let mut hidden_went = false;
     for (name, value) in headers.iter() {
         // Of several with this name the first one goes, as it counts.
@@ -188,11 +225,12 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
     for (last, value) in LAST_DEATH.into_iter().zip(values) {
         fields.text(last, value);
     }
-    let headers = Change::Set(TableRef::trusted(&bytes));
+    let headers = Change::Set(TableRef::trusted(bytes));
     let edit = Edit { headers, expiration: Change::Remove, ..Edit::default() };
-    let mut bytes = view.rewrite(&edit).ok()?;
-    set_marks(&mut bytes, marks);
-    Some(bytes)
+    written.reserve(properties.len() + bytes.len() + 64);
+    view.rewrite_into(&edit, written).ok()?;
+    set_marks(written, marks);
+    Some(())
 }
 
 /// Writes the history of a message that dies: this death first, which may have happened before, then the others.
@@ -317,6 +355,8 @@ pub fn tells_of_death(properties: &[u8], exchange: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Cycles<'a> {
     queues: BTreeSet<&'a str>,
+    /// The queue of its only death, in place of those.
+    only: Option<&'a str>,
     /// Whether it has died so often that it may go nowhere.
     pub is_too_long: bool,
 }
@@ -347,13 +387,13 @@ impl<'a> Cycles<'a> {
     /// Those of a message that has died once, in this queue, without a client having rejected it.
     #[must_use]
     pub fn first(queue: &'a str) -> Cycles<'a> {
-        Cycles { queues: BTreeSet::from([queue]), is_too_long: false }
+        Cycles { only: Some(queue), ..Cycles::default() }
     }
 
     /// Whether it may not go to this queue.
     #[must_use]
     pub fn end_in(&self, queue: &str) -> bool {
-        self.is_too_long || self.queues.contains(queue)
+        self.is_too_long || self.only == Some(queue) || self.queues.contains(queue)
     }
 }
 
@@ -373,6 +413,12 @@ mod tests {
             time_seconds: 5,
             is_rerouted: false,
         }
+    }
+
+    fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
+        // What was written before leaves no trace.
+        let mut writer = DeathWriter { headers: vec![1; 99], properties: vec![2; 99] };
+        writer.write(properties, death).map(<[u8]>::to_vec)
     }
 
     fn deaths(properties: &[u8]) -> Vec<(String, String, i64)> {

@@ -2,7 +2,6 @@
 
 pub(crate) mod sure;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use lepus_amqp::properties::PropertiesRef;
@@ -11,7 +10,8 @@ use lepus_store::LaneSlot;
 
 use crate::channel::Target;
 use crate::dead_letter::{
-    DeadLetter, Deaths, DestinationRef, Sender, Source, end_cycles, loose_letters_of, sender_of,
+    Buffers, DeadLetter, Deaths, DestinationRef, Routed, Sender, Source, end_cycles,
+    loose_letters_of, sender_of,
 };
 use crate::directory::Message;
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
@@ -20,7 +20,7 @@ use crate::journal::{Found, LETTERS, Log, Need, Occupied, Room};
 use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
 use crate::message::{Incoming, Layout, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::properties::{Death, further_keys, has_genuine_deaths, with_death};
+use crate::properties::{Death, further_keys, has_genuine_deaths};
 use crate::publish::resolve;
 use crate::queue::{NoSink, command};
 use crate::routing_keys::RoutingKeys;
@@ -135,8 +135,9 @@ impl HomeSide<'_> {
         }
         self.homes.dead_letters.let_go(&mut letter);
         let routed = self.route_dead_letter(now, &letter, true, out);
-        let cost = routed.as_ref().map_or(1, |(packed, targets)| cost_of(packed, targets.len()));
-        if let Some((packed, targets)) = &routed {
+        let cost =
+            routed.as_ref().map_or(1, |routed| cost_of(&routed.packed, routed.targets.len()));
+        if let Some(Routed { packed, targets }) = &routed {
             let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
             if is_wide && !self.homes.dead_letters.may_pass() {
                 self.homes.dead_letters.wait_for_turn(letter);
@@ -171,13 +172,15 @@ impl HomeSide<'_> {
         }
         self.shard.counters.count_dead_letter(letter.reason);
         match routed {
-            Some((packed, targets)) if !targets.is_empty() => {
+            Some(routed) if !routed.targets.is_empty() => {
+                let Routed { packed, targets } = &routed;
                 if targets.len() > TARGETS_AT_ONCE_MAX {
                     self.homes.dead_letters.pass(letter.source.queue);
                 }
                 let from = loose_letters_of(self.shard.id, letter.source.queue);
-                let terms = terms_of(&letter.source, &packed, from);
-                self.pass_on(now, letter.source, &packed, &targets, terms, out);
+                let terms = terms_of(&letter.source, packed, from);
+                self.pass_on(now, letter.source, packed, targets, terms, out);
+                self.homes.dead_letters.use_again(routed);
             }
             _ => self.settle_source(now, letter.source),
         }
@@ -409,10 +412,12 @@ impl HomeSide<'_> {
         letter: &DeadLetter,
         is_asked: bool,
         out: &mut Outbox,
-    ) -> Option<(Vec<u8>, Vec<Target>)> {
+    ) -> Option<Routed> {
+        let (mut buffers, routed) = self.homes.dead_letters.take_buffers();
+        let Routed { mut packed, mut targets } = routed;
         let destination = self.destination_of(letter)?;
-        let exchange: Box<str> = destination.exchange?.into();
-        let own_key: Option<Box<str>> = destination.routing_key.map(Box::from);
+        buffers.address(destination.exchange?, destination.routing_key);
+        let Buffers { writer, exchange, own_key } = &mut buffers;
         let info = self.directory.queue_by_id(letter.source.queue)?;
         let vhost = info.vhost;
         let place = letter.source.entry.place;
@@ -437,9 +442,9 @@ impl HomeSide<'_> {
             time_seconds: now.wall_millis / 1000,
             is_rerouted: own_key.is_some(),
         };
-        let properties = with_death(view.properties, &death)?;
+        let properties = writer.write(view.properties, &death)?;
         let key = own_key.unwrap_or(old_key);
-        let (mut targets, mut is_too_far) = (Vec::new(), false);
+        let mut is_too_far = false;
         if is_asked {
             let routes = &mut self.shard.routes;
             routes.clear();
@@ -449,9 +454,9 @@ impl HomeSide<'_> {
                 None => further_keys(view.properties),
             };
             let message = Message {
-                exchange: &exchange,
+                exchange,
                 keys: RoutingKeys { first: key, further: &copies },
-                properties: PropertiesRef(&properties),
+                properties: PropertiesRef(properties),
                 body: view.body,
                 millis: now.wall_millis,
             };
@@ -461,28 +466,28 @@ impl HomeSide<'_> {
             is_too_far = routes.are_too_far();
         }
         let deaths = match has_genuine_deaths(view.properties) {
-            true => Deaths::Several(&properties),
+            true => Deaths::Several(properties),
             false => Deaths::First,
         };
         end_cycles(self.directory, letter, death.queue, deaths, &mut targets, out);
         let view = MessageView {
             exchange: exchange.as_bytes(),
             routing_key: key.as_bytes(),
-            properties: &properties,
+            properties,
             body: view.body,
             layout: Layout::Parts,
         };
         // The bytes leave pool and log before these are written to.
-        let mut packed = Vec::new();
         if !targets.is_empty() || !is_asked {
             view.append_packed(&mut packed);
         }
         self.shard.effort.spend_on_queues(cost_of(&packed, 0));
-        self.shard.note_filters(&exchange);
+        self.shard.note_filters(exchange);
         if is_too_far {
-            self.shard.tell_too_far(now, &exchange, out);
+            self.shard.tell_too_far(now, exchange, out);
         }
-        Some((packed, targets))
+        self.homes.dead_letters.keep_buffers(buffers);
+        Some(Routed { packed, targets })
     }
 
     /// Dead letters that could not go on try again, unless the logs are about to end.

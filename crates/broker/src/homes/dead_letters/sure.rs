@@ -8,7 +8,9 @@ use lepus_base::{Now, QueueId};
 
 use super::{cost_of, terms_of};
 use crate::channel::Target;
-use crate::dead_letter::{DeadLetter, End, FirstHeld, Posted, Slice, Then, sure_letters_of};
+use crate::dead_letter::{
+    DeadLetter, End, FirstHeld, Posted, Routed, Slice, Then, sure_letters_of,
+};
 use crate::directory::QueueInfo;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::homes::HomeSide;
@@ -33,12 +35,12 @@ impl HomeSide<'_> {
             return 0;
         }
         let is_addressed = letter.is_under_way();
-        let Some((packed, targets)) = self.route_dead_letter(now, &letter, !is_addressed, out)
-        else {
+        let Some(routed) = self.route_dead_letter(now, &letter, !is_addressed, out) else {
             self.homes.dead_letters.let_go(&mut letter);
             self.settle_source(now, letter.source);
             return 1;
         };
+        let Routed { packed, targets } = routed;
         let cost = cost_of(&packed, targets.len());
         if !is_addressed {
             let begun = self.homes.dead_letters.begin_attempt(letter, &targets);
