@@ -160,7 +160,8 @@ pub enum Capability {
     Blocked,
     /// That the broker cancels its consumers.
     ConsumerCancelled,
-    /// That a transaction is refused as a whole where one of its messages would not be taken.
+    /// That a transaction is refused as a whole where one of its messages would not be taken. Such a client passes messages on:
+    /// its consumers only look in.
     WholeTransactions,
 }
 

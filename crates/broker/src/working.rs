@@ -20,11 +20,8 @@ const SERVED_LATELY: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_micros(1);
 /// While clients are served filters get one part in so many of the time.
 const SERVING_PART: u32 = 10;
-/// The same where turns are short: then there is more time than clients need. Shortly after clients were served they pay so much of
-/// it for what they took beyond a slice.
+/// Shortly after clients were served filters pay one part in so many of the time for what they took beyond a slice.
 const LEISURELY_PART: u32 = 4;
-/// A turn in which clients are served is short up to this.
-const SHORT_TURN: Duration = Duration::from_micros(20);
 
 /// How much of a shard's time filters get that go through backlogs.
 #[derive(Debug, Default)]
@@ -43,8 +40,7 @@ impl SelectingShare {
         let elapsed = now.since(core::mem::replace(&mut self.looked, now));
         if is_serving {
             self.served = now;
-            let part = if elapsed < SHORT_TURN { LEISURELY_PART } else { SERVING_PART };
-            let share = (elapsed / part).max(LOOK);
+            let share = (elapsed / SERVING_PART).max(LOOK);
             if self.owed >= share && !self.owed.is_zero() {
                 self.owed -= share;
                 return 0;
@@ -152,9 +148,8 @@ mod tests {
         let (mut share, mut now) = (SelectingShare::default(), Instant::default());
         now = now + Duration::from_secs(1);
         let looks = share.looks(now, true);
-        // One message took as long as 300 others beyond that: three milliseconds of a shard that serves, or little more than one of a
-        // shard whose turns are short.
-        for (micros, expected) in [(100, 30), (10, 120)] {
+        // One message took as long as 300 others beyond that: three milliseconds of a shard that serves.
+        for (micros, expected) in [(100, 30), (10, 300)] {
             share.looked(looks, looks + 300);
             let mut turns = 0;
             loop {

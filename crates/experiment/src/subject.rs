@@ -17,8 +17,10 @@ use lepus_probe::Client;
 use lepus_probe::procfs::{self, Reading};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -727,18 +729,26 @@ struct Ports {
 }
 
 impl Ports {
-    /// Ports that nobody listens on at the moment.
+    /// Ports that nobody listens on at the moment, and that no connection has that is made or ended: there are very many
+    /// of these behind a load of connections.
     fn free() -> io::Result<Ports> {
-        for _ in 0..100 {
-            let amqp = free_port()?;
-            let Some(metrics) = amqp.checked_add(3) else { continue };
+        let chance = RandomState::new();
+        for attempt in 0..1000_u32 {
+            let amqp = OWN_PORTS.start + (chance.hash_one(attempt) % PLACES) as u16;
+            let metrics = amqp + 3;
             if (amqp..=metrics).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
                 return Ok(Ports { amqp, second: amqp + 1, third: amqp + 2, metrics });
             }
         }
-        Err(io::Error::other("no 4 neighbouring ports are free"))
+        let Range { start, end } = OWN_PORTS;
+        Err(io::Error::other(format!("no 4 neighbouring ports from {start} to {end} are free")))
     }
 }
+
+/// Ports below those that Linux gives to connections (`ip_local_port_range`, from 32,768 on unless somebody changes it).
+const OWN_PORTS: Range<u16> = 10_000..32_000;
+/// Where four of them may begin.
+const PLACES: u64 = (OWN_PORTS.end - OWN_PORTS.start - 3) as u64;
 
 /// A port that nobody listens on at the moment.
 ///

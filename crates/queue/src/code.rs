@@ -126,8 +126,8 @@ structures! {
     Delivery { slot, seq, redelivered, delivery_count }
     Entry { seq, deadline, place, bytes, delivery_count, priority, redelivered }
     Consumer {
-        key, shard, connection_slot, channel_number, tag, no_ack, exclusive, priority, filter, prefetch,
-        in_flight
+        key, shard, connection_slot, channel_number, tag, no_ack, exclusive, passing, priority, filter,
+        prefetch, in_flight
     }
     QueueSettings {
         message_ttl, expires, max_length, max_length_bytes, overflow, dead_letter_exchange, at_least_once,

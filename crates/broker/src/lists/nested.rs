@@ -43,6 +43,7 @@ impl Lists<'_> {
             consumers: selector.consumers,
             evaluations: selector.evaluations,
             deliveries: selector.deliveries,
+            given_up: selector.given_up,
             behind: distance.behind,
             waiting: distance.waiting,
             is_through: distance.is_through,

@@ -16,7 +16,7 @@ use crate::queue::{Consumer, ConsumerFilter, Delivery, NO_SLOT, Outcome};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
-use crate::session::{Answer, Consume, Delivered, Source};
+use crate::session::{Answer, Capability, Consume, Delivered, Source};
 use crate::sessions::SessionSide;
 use crate::shard::Shard;
 use crate::tap::tap_delivery;
@@ -224,6 +224,8 @@ impl SessionSide<'_> {
             tag: tag.into(),
             no_ack: consume.no_ack,
             exclusive: consume.exclusive,
+            // Who passes messages on comes and goes.
+            passing: connection.session.understands(Capability::WholeTransactions),
             priority,
             filter,
             prefetch,

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// The capability of a connection whose transactions are refused as a whole where one of their messages would not be taken.
-/// What it gives back counts as no attempt at a message.
+/// What it gives back counts as no attempt at a message, and its consumers only look in: a queue is not attended by them.
 pub(crate) const WHOLE_TRANSACTIONS: &str = "lepus.whole_transactions";
 /// How long the broker may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);

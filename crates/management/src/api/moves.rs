@@ -249,11 +249,19 @@ fn carry_out(job: &Job, broker: &dyn Running, mirror: &Mirror) {
     match ended {
         Ok(End::Complete) => {
             let missing = status.of.unwrap_or(0).saturating_sub(status.moved);
-            let why = match job.order.chosen {
-                None => format!("the queue is empty: {missing} messages went another way"),
-                Some(_) => format!("no more match the filter: {missing} fewer than asked for"),
+            let why = match (&job.order.chosen, missing, course.given_up()) {
+                (_, 0, 0) => None,
+                (None, ..) => {
+                    Some(format!("the queue is empty: {missing} messages went another way"))
+                }
+                (Some(_), _, 0) => {
+                    Some(format!("no more match the filter: {missing} fewer than asked for"))
+                }
+                (Some(_), _, many) => Some(format!(
+                    "{many} messages stay for which the filter would have taken too long"
+                )),
             };
-            status.end(State::Completed, (missing > 0).then_some(why));
+            status.end(State::Completed, why);
         }
         Ok(End::Stopped(reason)) => status.end(State::Stopped, Some(reason)),
         Err(reason) => status.end(State::Failed, Some(reason)),

@@ -55,6 +55,9 @@ pub struct Consumer {
     pub no_ack: bool,
     /// No other consumer may join.
     pub exclusive: bool,
+    /// It only looks in, to take some messages elsewhere: what a queue does because it has consumers it does not do for
+    /// this one.
+    pub passing: bool,
     /// Argument `x-priority`; higher first.
     pub priority: i32,
     /// Which messages it wants; all without one.
@@ -134,6 +137,8 @@ pub(super) struct Consumers {
     is_single_active: bool,
     /// Whether the only member is to stay the only one.
     is_exclusive: bool,
+    /// Members that do not only look in.
+    staying: u32,
     /// The single active consumer; [`NONE`] without that rule.
     active: u32,
 }
@@ -175,6 +180,7 @@ impl Consumers {
             filtered: None,
             is_single_active,
             is_exclusive: false,
+            staying: 0,
             active: NONE,
         }
     }
@@ -185,6 +191,11 @@ impl Consumers {
 
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
+    }
+
+    /// Whether one of them does not only look in.
+    pub(super) fn is_one_staying(&self) -> bool {
+        self.staying > 0
     }
 
     /// A consumer comes. `selects` says that consumers have selectors even without a filter.
@@ -205,6 +216,7 @@ impl Consumers {
         // Equal ones are kept once.
         consumer.filter = self.selectors().and_then(|all| all.filter(selector)).cloned();
         self.is_exclusive = consumer.exclusive;
+        self.staying += u32::from(!consumer.passing);
         let ring = self.rings_of(selector).join(consumer.priority);
         let slot = self.members.insert(Member {
             consumer,
@@ -349,6 +361,7 @@ impl Consumers {
         let member = self.members.try_remove(handle.slot as usize)?;
         self.rings_of(member.selector).leave(member.ring);
         self.is_exclusive = false;
+        self.staying -= u32::from(!member.consumer.passing);
         if self.active == handle.slot {
             let next = match &self.filtered {
                 None => self.rings.first(),
@@ -612,6 +625,7 @@ mod tests {
             tag: "".into(),
             no_ack: false,
             exclusive: false,
+            passing: false,
             priority,
             filter: None,
             prefetch,

@@ -662,16 +662,16 @@ impl Ready {
     }
 
     /// From now on messages are laid aside; these selectors are at the front, and some of them count for what
-    /// nobody wants, which is dropped `after` a time.
+    /// nobody wants, which is dropped `after` a time while the queue is attended.
     #[cold]
     pub(super) fn begin_aside(
         &mut self,
         (selectors, counting): (SelectorBits, SelectorBits),
-        after: Option<Duration>,
+        (after, is_attended): (Option<Duration>, bool),
         now: Instant,
     ) {
         let mut aside = Aside::new(selectors, counting);
-        aside.drop_after(after, now, true);
+        aside.drop_after(after, now, is_attended);
         self.aside = Some(aside);
     }
 

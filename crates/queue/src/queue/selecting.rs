@@ -55,6 +55,7 @@ impl Delivering<'_> {
             invariant!("a queue with filters has selectors")
         };
         let selectors = (selectors.present(), self.consumers.counting_selectors());
+        let after = (after, self.consumers.is_one_staying());
         self.messages.ready.begin_aside(selectors, after, now.instant);
     }
 

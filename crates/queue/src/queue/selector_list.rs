@@ -63,9 +63,16 @@ impl<'q> SelectorList<'q> {
             all.iter().map(move |(number, filter, consumers)| {
                 let counts = self.aside.map_or((0, 0), |aside| aside.counts(number));
                 let ((evaluations, deliveries), (way, cost)) = (counts, all.cost(number));
-                let filter = filter.cloned();
-                let figures =
-                    SelectorFigures { filter, way, cost, consumers, evaluations, deliveries };
+                let (filter, given_up) = (filter.cloned(), all.given_up(number));
+                let figures = SelectorFigures {
+                    filter,
+                    way,
+                    cost,
+                    consumers,
+                    evaluations,
+                    deliveries,
+                    given_up,
+                };
                 (number, figures)
             })
         };

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::OnceCell;
+use core::cell::{Cell, OnceCell};
 use core::fmt;
 
 use lepus_base::HashState;
@@ -83,6 +83,8 @@ pub struct SelectorFigures {
     pub evaluations: u64,
     /// Messages that its consumers got.
     pub deliveries: u64,
+    /// How often it took more than it may for a message, which does not match then.
+    pub given_up: u64,
 }
 
 /// A selector by its number, which is below [`SELECTORS_MAX`].
@@ -155,6 +157,8 @@ struct Selector {
     filed: Option<(usize, Subscription)>,
     /// Itself alone, to be asked where all together take too much; made when they do for the first time.
     alone: OnceCell<Box<FilterSet>>,
+    /// How often it took more than its share.
+    given_up: Cell<u64>,
 }
 
 impl Selector {
@@ -247,8 +251,9 @@ impl Selectors {
         if place == self.all.len() {
             self.all.push(None);
         }
-        let alone = OnceCell::new();
-        self.all[place] = Some(Selector { filter: filter.cloned(), consumers, filed, alone });
+        let (alone, given_up) = (OnceCell::new(), Cell::new(0));
+        let filter = filter.cloned();
+        self.all[place] = Some(Selector { filter, consumers, filed, alone, given_up });
         self.present |= bit(place as Number);
         Ok((place as Number, true))
     }
@@ -283,6 +288,12 @@ impl Selectors {
         let filed = selector.and_then(|selector| selector.filed);
         let listed = filed.and_then(|(set, subscription)| self.sets[set].1.listed(subscription));
         listed.map_or((Way::LookedUp.name(), 0), |listed| (listed.way.name(), listed.cost))
+    }
+
+    /// How often a selector took more than it may for a message.
+    pub(super) fn given_up(&self, number: Number) -> u64 {
+        let selector = self.all.get(usize::from(number)).and_then(Option::as_ref);
+        selector.map_or(0, |selector| selector.given_up.get())
     }
 
     /// The filter of a selector, which its consumers share.
@@ -360,7 +371,10 @@ impl Selectors {
             let Some(alone) = selector.alone(place, steps) else { continue };
             let report = alone.matches(message, share, &mut scratch.scratch, &mut scratch.found);
             *steps += report.steps;
-            scratch.given_up += u32::from(report.has_run_out);
+            if report.has_run_out {
+                scratch.given_up += 1;
+                selector.given_up.set(selector.given_up.get() + 1);
+            }
             is_unreadable |= report.is_body_unreadable;
         }
         is_unreadable

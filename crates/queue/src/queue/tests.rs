@@ -146,6 +146,7 @@ fn consumer(name: u32) -> Consumer {
         tag: Box::from("tag"),
         no_ack: false,
         exclusive: false,
+        passing: false,
         priority: 0,
         filter: None,
         prefetch: 0,

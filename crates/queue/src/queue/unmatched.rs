@@ -77,7 +77,9 @@ impl Messages {
     /// A consumer came, with a selector that nobody had before, if one is given.
     pub(super) fn joined(&mut self, consumers: &Consumers, selector: Option<Number>, now: Now) {
         let Some(aside) = self.ready.aside_mut() else { return };
-        aside.attend(now.instant);
+        if consumers.is_one_staying() {
+            aside.attend(now.instant);
+        }
         // Where nothing was laid aside, it begins at the front as all do.
         selector.into_iter().for_each(|number| aside.join(number));
         aside.count_only(consumers.counting_selectors(), now.instant);
@@ -89,7 +91,10 @@ impl Messages {
         selector.into_iter().for_each(|number| aside.leave(number, now.instant));
         match others {
             Some(consumers) => aside.count_only(consumers.counting_selectors(), now.instant),
-            None => aside.abandon(now.instant),
+            None => {}
+        }
+        if !others.is_some_and(Consumers::is_one_staying) {
+            aside.abandon(now.instant);
         }
     }
 }

@@ -195,6 +195,7 @@ impl Life {
             tag: "tag".into(),
             no_ack: self.rng.chance(1, 4),
             exclusive: self.rng.chance(1, 10),
+            passing: self.rng.chance(1, 10),
             priority: self.rng.below(3) as i32 - 1,
             filter: self.rng.chance(1, 3).then(|| Arc::new(random_filter(&mut self.rng))),
             prefetch: self.rng.below(4) as u32,

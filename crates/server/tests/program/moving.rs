@@ -464,25 +464,13 @@ fn a_move_by_a_filter_says_why_it_cannot_be() {
         "/queues/%2F/to",
         json!({"arguments": {"x-max-length": 5, "x-overflow": "reject-publish"}}),
     );
-    user.put("/queues/%2F/auto", json!({"auto_delete": true}));
     user.put("/queues/%2F/single", json!({"arguments": {"x-single-active-consumer": true}}));
-    user.put("/queues/%2F/dropping", json!({}));
-    user.put(
-        "/policies/%2F/p",
-        json!({"pattern": "^dropping$", "apply-to": "queues", "definition": {"unmatched-after": 1000}}),
-    );
     let order = |from: &str, filter: Value| json!({"vhost": "/", "from": from, "to": "to", "filter": filter});
-    for (from, why) in [
-        ("auto", "is deleted with its last consumer"),
-        ("single", "has a single active consumer"),
-        ("dropping", "(unmatched-after)"),
-    ] {
-        let (code, reason) = user.code("POST", "/lepus/moves", &order(from, json!("a = 1")));
-        assert_eq!(code, 400);
-        assert!(reason.contains(why), "{reason}");
-        let without = json!({"vhost": "/", "from": from, "to": "to"});
-        assert_eq!(outcome(&user, &begin(&user, &without))["state"], "completed");
-    }
+    let (code, reason) = user.code("POST", "/lepus/moves", &order("single", json!("a = 1")));
+    assert_eq!(code, 400);
+    assert!(reason.contains("has a single active consumer"), "{reason}");
+    let without = json!({"vhost": "/", "from": "single", "to": "to"});
+    assert_eq!(outcome(&user, &begin(&user, &without))["state"], "completed");
     let path = "/lepus/moves";
     let wrong = user.send("POST", path, "", &order("from", json!("a = ")).to_string());
     assert_eq!((wrong.status, &wrong.body["error"]), (400, &json!("filter")), "{}", wrong.body);
@@ -521,4 +509,83 @@ fn a_move_by_a_filter_says_why_it_cannot_be() {
     assert_eq!(user.send("DELETE", "/queues/%2F/from", "", "").status, 204);
     let row = outcome(&user, &path);
     assert_eq!(row["state"], "failed", "{row}");
+}
+
+/// Its consumer only looks in: an auto-delete queue stays, and nothing is dropped for that no consumer wants it.
+#[test]
+fn a_queue_is_not_attended_by_a_move() {
+    let (_scratch, program) = started("move-filter-attends");
+    let user = User::guest(&program);
+    user.put("/queues/%2F/from", json!({"auto_delete": true}));
+    user.put("/queues/%2F/to", json!({}));
+    fill(&program, "", "from", 200);
+    let mut order = json!({"vhost": "/", "from": "from", "to": "to", "filter": "m.size = 3"});
+    order["per_second"] = json!(50);
+    let path = begin(&user, &order);
+    wait_for(&user, &path, |row| row["moved"].as_u64() > Some(0));
+    // All that its filter passed over is due at once, where somebody attends the queue.
+    let drops = json!({"unmatched-after": 0});
+    let policy = json!({"pattern": "^from$", "apply-to": "queues", "definition": drops});
+    user.put("/policies/%2F/p", policy);
+    let row = outcome(&user, &path);
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(100)), "{row}");
+    assert_eq!(user.messages("from"), 100);
+    // A consumer attends it, and it goes with that one.
+    let mut session = connect(program.amqp);
+    let arguments = Table::new().with("x-filter", "m.size = 1").to_bytes();
+    let consume =
+        basic::Consume { queue: "from", arguments: arguments.as_ref(), ..Default::default() };
+    assert_eq!(session.call(1, consume), Seen::Method("basic.consume-ok"));
+    while user.messages("from") > 10 {
+        std::thread::yield_now();
+    }
+    session.close();
+    while user.send("GET", "/queues/%2F/from", "", "").status != 404 {
+        std::thread::yield_now();
+    }
+}
+
+/// Whoever publishes what matches all the time does not keep a move from its end, and what has come does not wait for more.
+#[test]
+fn a_move_ends_while_what_matches_comes() {
+    let (_scratch, program) = started("move-filter-comes");
+    let user = User::guest(&program);
+    user.put("/queues/%2F/from", json!({}));
+    user.put("/exchanges/%2F/back", json!({"type": "fanout"}));
+    let key = json!({"routing_key": ""});
+    assert_eq!(user.code("POST", "/bindings/%2F/e/back/q/from", &key).0, 201);
+    fill(&program, "", "from", MESSAGES);
+    // What is moved comes back: two messages that match, and so go round.
+    let order = json!({"vhost": "/", "from": "from", "exchange": "back", "filter": "m.size = 1", "count": 9});
+    let row = outcome(&user, &begin(&user, &order));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(9)), "{row}");
+    let mut order = order;
+    order["count"] = Value::Null;
+    let row = outcome(&user, &begin(&user, &order));
+    assert_eq!(row["state"], "completed", "{row}");
+    assert!(row["moved"].as_u64() < Some(1000), "{row}");
+    assert_eq!(user.messages("from"), MESSAGES);
+}
+
+#[test]
+fn a_move_tells_for_how_many_messages_its_filter_would_have_taken_too_long() {
+    let (_scratch, program) = started("move-filter-long");
+    let user = User::guest(&program);
+    user.put("/queues/%2F/from", json!({}));
+    user.put("/queues/%2F/to", json!({}));
+    let mut session = connect(program.amqp);
+    for length in [100, 20_000] {
+        let body = json!({ "text": "a".repeat(length) }).to_string();
+        session.publish(1, "from", body.as_bytes());
+    }
+    session.close();
+    while user.messages("from") < 2 {
+        std::thread::yield_now();
+    }
+    let filter = "b.text REGEXP '^(a|aa|aaa)*$'";
+    let order = json!({"vhost": "/", "from": "from", "to": "to", "filter": filter});
+    let row = outcome(&user, &begin(&user, &order));
+    assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(1)), "{row}");
+    let reason = "1 messages stay for which the filter would have taken too long";
+    assert_eq!(row["reason"], reason, "{row}");
 }

@@ -3,6 +3,10 @@
 use super::line::SLICE_BYTES;
 use lepus_amqp::method::basic;
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Bytes of messages that are kept at most, but for one alone.
+const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// A message that was taken from the queue.
 #[derive(Debug)]
@@ -20,22 +24,29 @@ pub(super) struct Arrivals {
     kept: VecDeque<Taken>,
     /// Bytes of those.
     bytes: usize,
-    /// Bytes of the largest that ever came.
-    largest: usize,
+    /// How many ever came, and their bytes.
+    came: (usize, usize),
     /// More came than are kept: they are unacknowledged.
     has_surplus: bool,
+    /// When the first of those that are kept came, or one behind it.
+    since: Option<Instant>,
+}
+
+fn size(one: &Taken) -> usize {
+    one.properties.len() + one.body.len() + one.routing_key.len()
 }
 
 impl Arrivals {
-    /// A message came. What is more than [`SLICE_BYTES`] together is not kept, nor what is behind that; a large one alone is.
+    /// A message came. What is more than [`KEPT_BYTES_MAX`] together is not kept, nor what is behind that; a large one alone is.
     pub(super) fn note(&mut self, deliver: &basic::Deliver<'_>, properties: &[u8], body: &[u8]) {
         let size = properties.len() + body.len() + deliver.routing_key.len();
-        self.largest = self.largest.max(size);
-        if self.has_surplus || (!self.kept.is_empty() && self.bytes + size > SLICE_BYTES) {
+        self.came = (self.came.0 + 1, self.came.1 + size);
+        if self.has_surplus || (!self.kept.is_empty() && self.bytes + size > KEPT_BYTES_MAX) {
             self.has_surplus = true;
             return;
         }
         self.bytes += size;
+        self.since.get_or_insert_with(Instant::now);
         self.kept.push_back(Taken {
             tag: deliver.delivery_tag,
             exchange: deliver.exchange.to_owned(),
@@ -60,18 +71,32 @@ impl Arrivals {
         self.has_surplus
     }
 
-    /// The first ones, at most so many.
+    /// For how long there have been some.
+    pub(super) fn age(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// The first ones, at most so many, and of not more than [`SLICE_BYTES`], or one.
     pub(super) fn take(&mut self, most: usize) -> Vec<Taken> {
-        let taken: Vec<Taken> = self.kept.drain(..most.min(self.kept.len())).collect();
-        let size = |one: &Taken| one.properties.len() + one.body.len() + one.routing_key.len();
-        self.bytes -= taken.iter().map(size).sum::<usize>();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while taken.len() < most
+            && let Some(first) = self.kept.front().map(size)
+            && (taken.is_empty() || bytes + first <= SLICE_BYTES)
+        {
+            bytes += first;
+            taken.extend(self.kept.pop_front());
+        }
+        self.bytes -= bytes;
+        self.since = (!self.kept.is_empty()).then(Instant::now);
         taken
     }
 
-    /// How many are to come at a time where so many were too much: at most half as many.
+    /// How many are to come at a time where so many were too much: as many as fit if they are like those that came, and at
+    /// most half as many.
     pub(super) fn fewer(&self, than: u16) -> u16 {
-        let fitting = u16::try_from(SLICE_BYTES / self.largest.max(1)).unwrap_or(u16::MAX);
-        fitting.clamp(1, (than / 2).max(1))
+        let (count, bytes) = self.came;
+        let fitting = KEPT_BYTES_MAX * count.max(1) / bytes.max(1);
+        u16::try_from(fitting).unwrap_or(u16::MAX).clamp(1, (than / 2).max(1))
     }
 }
 
@@ -81,29 +106,37 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_not_kept_and_fewer_are_to_come() {
-        let mut arrivals = Arrivals::default();
         let come = |arrivals: &mut Arrivals, tag: u64, bytes: usize| {
             let deliver =
-                basic::Deliver { delivery_tag: tag, routing_key: "k", ..basic::Deliver::default() };
+                basic::Deliver { delivery_tag: tag, routing_key: "", ..basic::Deliver::default() };
             arrivals.note(&deliver, &[], &vec![0; bytes]);
         };
-        come(&mut arrivals, 1, 10);
-        come(&mut arrivals, 2, SLICE_BYTES / 4);
-        assert!(!arrivals.has_surplus());
-        come(&mut arrivals, 3, SLICE_BYTES);
-        come(&mut arrivals, 4, 1);
-        assert!(arrivals.has_surplus());
         let tags = |taken: &[Taken]| taken.iter().map(|one| one.tag).collect::<Vec<_>>();
-        assert_eq!(tags(&arrivals.take(1)), [1]);
-        assert_eq!(tags(&arrivals.take(9)), [2]);
-        assert_eq!((arrivals.is_empty(), arrivals.bytes), (true, 0));
-        assert_eq!((arrivals.fewer(128), arrivals.fewer(1)), (1, 1));
+        let mut arrivals = Arrivals::default();
+        come(&mut arrivals, 1, 10);
+        come(&mut arrivals, 2, SLICE_BYTES);
+        come(&mut arrivals, 3, 1);
+        assert!(!arrivals.has_surplus());
+        assert_eq!(tags(&arrivals.take(9)), [1], "a transaction has no more");
+        come(&mut arrivals, 4, KEPT_BYTES_MAX);
+        come(&mut arrivals, 5, 1);
+        assert!(arrivals.has_surplus());
+        assert_eq!(tags(&arrivals.take(1)), [2]);
+        assert_eq!(tags(&arrivals.take(9)), [3]);
+        assert_eq!(
+            (arrivals.is_empty(), arrivals.bytes, arrivals.age()),
+            (true, 0, Duration::ZERO)
+        );
+        assert_eq!((arrivals.fewer(128), arrivals.fewer(1)), (3, 1));
 
         let mut arrivals = Arrivals::default();
-        come(&mut arrivals, 1, 3 * SLICE_BYTES);
+        come(&mut arrivals, 1, 3 * KEPT_BYTES_MAX);
         assert_eq!((arrivals.len(), arrivals.has_surplus()), (1, false), "one alone is kept");
-        let mut arrivals = Arrivals::default();
-        (0..101).for_each(|tag| come(&mut arrivals, tag, SLICE_BYTES / 100));
-        assert_eq!((arrivals.len(), arrivals.fewer(128), arrivals.fewer(256)), (99, 64, 99));
+        (2..101).for_each(|tag| come(&mut arrivals, tag, 1));
+        assert_eq!(
+            arrivals.fewer(128),
+            33,
+            "one large message does not make the rest go one by one"
+        );
     }
 }

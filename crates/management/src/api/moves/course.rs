@@ -8,11 +8,12 @@ use crate::api::client::Account;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_broker::{Answer, Query};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is slower than so many slices a second moves less at a time.
-const SLICES_PER_SECOND: u64 = 10;
+const SLICES_PER_SECOND: u32 = 10;
 
 const BY_REQUEST: &str = "it was told to";
 
@@ -32,6 +33,8 @@ pub(super) struct Course<'a> {
     broker: &'a dyn Running,
     mirror: &'a Mirror,
     stop: &'a AtomicBool,
+    /// Messages for which the filter would have taken too long, as far as is known.
+    given_up: Cell<u64>,
 }
 
 impl<'a> Course<'a> {
@@ -41,7 +44,7 @@ impl<'a> Course<'a> {
         (broker, mirror): (&'a dyn Running, &'a Mirror),
         stop: &'a AtomicBool,
     ) -> Course<'a> {
-        Course { order, account, broker, mirror, stop }
+        Course { order, account, broker, mirror, stop, given_up: Cell::new(0) }
     }
 
     /// Moves messages until all are moved, or it is to stop. `tell` hears how many more are, and how many there are to
@@ -50,8 +53,7 @@ impl<'a> Course<'a> {
     /// # Errors
     /// Why it does not go on.
     pub(super) fn run(&self, tell: &mut dyn FnMut(u64, Option<u64>)) -> Result<End, String> {
-        let begun = Instant::now();
-        let (mut moved, mut left) = (0, self.order.count);
+        let (mut due, mut left) = (Instant::now(), self.order.count);
         tell(0, left);
         let places = (self.order.vhost.as_str(), self.order.from.as_str());
         let many = self.slice_max().min(left.unwrap_or(u64::MAX));
@@ -98,7 +100,7 @@ impl<'a> Course<'a> {
                 match line.pass_on(taken, &sent) {
                     Ok(()) => {
                         let count = sent.len() as u64;
-                        (moved, left) = (moved + count, left.map(|left| left - count));
+                        left = left.map(|left| left - count);
                         singly = singly.saturating_sub(1);
                         tell(count, None);
                     }
@@ -125,7 +127,7 @@ impl<'a> Course<'a> {
             if let Some(reason) = reason {
                 return Ok(End::Stopped(reason));
             }
-            self.rest(begun, moved);
+            self.rest(&mut due, sent.len() as u64);
         }
         line.close();
         Ok(End::Complete)
@@ -138,6 +140,11 @@ impl<'a> Course<'a> {
             None => format!("a message is left at the head of {queue:?}: {why}"),
             Some(_) => format!("a message is left in {queue:?}: {why}"),
         }
+    }
+
+    /// Messages that stay since the filter would have taken too long for them.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up.get()
     }
 
     /// Whether those who consume by a filter have looked at all that is in the queue, and got what matches.
@@ -158,7 +165,10 @@ impl<'a> Course<'a> {
         let (text, format) = (chosen.filter.normal(), chosen.format.name());
         let own =
             rows.iter().find(|row| row.filter.as_deref() == Some(text) && row.format == format);
-        own.is_some_and(|row| row.is_through)
+        own.is_some_and(|row| {
+            self.given_up.set(row.given_up);
+            row.is_through
+        })
     }
 
     fn is_to_stop(&self) -> bool {
@@ -168,14 +178,17 @@ impl<'a> Course<'a> {
     /// Messages that are moved at once, at most.
     fn slice_max(&self) -> u64 {
         let rate = self.order.per_second.unwrap_or(u64::MAX);
-        (rate / SLICES_PER_SECOND).clamp(1, SLICE_MAX)
+        (rate / u64::from(SLICES_PER_SECOND)).clamp(1, SLICE_MAX)
     }
 
-    /// Waits until so many messages may be moved since the beginning, unless it is to stop.
-    fn rest(&self, begun: Instant, moved: u64) {
+    /// So many messages were moved, which were `due` at that time: waits until the next ones are, unless it is to stop. Time in
+    /// which none were moved is not made up for, but for that of a slice.
+    fn rest(&self, due: &mut Instant, count: u64) {
         let Some(rate) = self.order.per_second else { return };
-        let due = Duration::from_secs_f64(moved as f64 / rate as f64);
-        while let Some(left) = due.checked_sub(begun.elapsed())
+        let now = Instant::now();
+        let earliest = now.checked_sub(Duration::from_secs(1) / SLICES_PER_SECOND).unwrap_or(now);
+        *due = earliest.max(*due) + Duration::from_secs_f64(count as f64 / rate as f64);
+        while let Some(left) = due.checked_duration_since(Instant::now())
             && !left.is_zero()
             && !self.is_to_stop()
         {

@@ -27,6 +27,10 @@ const ASKED_MAX: u64 = 32;
 const PREFETCH_MAX: u16 = 128;
 /// How long a read or write waits before it is looked whether the move is to stop.
 pub(super) const LOOK: Duration = Duration::from_millis(200);
+/// How long messages that a filter chose wait for more of them.
+const GATHER: Duration = Duration::from_millis(100);
+/// How often it is asked at most whether all messages were looked at.
+const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// How long the broker may take for an answer, unless it says that publishers are held back.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The end of a transaction is waited for so long once the move is to stop.
@@ -79,6 +83,10 @@ pub(super) struct Line<'a> {
     arrivals: Arrivals,
     /// How many messages it has at most.
     prefetch: u16,
+    /// When it was asked last whether it is through.
+    asked: Instant,
+    /// When something came last.
+    heard: Instant,
 }
 
 /// Whether nothing came in the time that a read or write waits.
@@ -111,6 +119,8 @@ impl<'a> Line<'a> {
             consumer: Consumer::Absent,
             arrivals: Arrivals::default(),
             prefetch: u16::try_from(many).unwrap_or(u16::MAX).min(PREFETCH_MAX),
+            asked: Instant::now(),
+            heard: Instant::now(),
         };
         line.client.stream().set_write_timeout(Some(LOOK)).map_err(text)?;
         line.client.open_channel(CHANNEL).map_err(text)?;
@@ -193,7 +203,7 @@ impl<'a> Line<'a> {
         mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>,
     ) -> Result<Option<T>, Trouble> {
         let (arrivals, consumer) = (&mut self.arrivals, &mut self.consumer);
-        let is_blocked = &mut self.is_blocked;
+        let (is_blocked, mut has_come) = (&mut self.is_blocked, false);
         let found = self.client.wait(|event| {
             match event {
                 ClientEvent::Method { method: Method::ChannelClose(close), .. } => {
@@ -207,13 +217,19 @@ impl<'a> Line<'a> {
                     properties,
                     body,
                     ..
-                } => arrivals.note(deliver, properties, body),
+                } => {
+                    has_come = true;
+                    arrivals.note(deliver, properties, body);
+                }
                 ClientEvent::Blocked(_) => *is_blocked = true,
                 ClientEvent::Unblocked => *is_blocked = false,
                 _ => {}
             }
             look(event).map(Ok)
         });
+        if has_come {
+            self.heard = Instant::now();
+        }
         match found {
             Ok(Ok(found)) => Ok(Some(found)),
             Ok(Err((code, text))) => Err(Trouble::Refused(code, text)),
@@ -237,7 +253,8 @@ impl<'a> Line<'a> {
             if is_to_stop && (self.is_blocked || begun.elapsed() > LAST_PATIENCE) {
                 return Err(Trouble::Unheard);
             }
-            if !self.is_blocked && begun.elapsed() > PATIENCE {
+            // Answers come behind what is on its way.
+            if !self.is_blocked && begun.max(self.heard).elapsed() > PATIENCE {
                 let text = format!("the broker did not answer within {} s", PATIENCE.as_secs());
                 return Err(Trouble::Lost(text));
             }
@@ -265,10 +282,20 @@ impl<'a> Line<'a> {
                 self.arrivals = Arrivals::default();
                 self.consumer = Consumer::Absent;
             }
-            let is_enough = self.arrivals.len() >= most.min(self.prefetch.into());
+            let is_enough = self.arrivals.len() >= most.min(self.prefetch.into())
+                || self.arrivals.has_surplus()
+                || self.arrivals.age() > GATHER;
+            if self.consumer == Consumer::Present && self.asked.elapsed() > ASK_PAUSE {
+                self.asked = Instant::now();
+                // Also while messages come: whoever publishes what matches does not keep it from its end.
+                if is_through() {
+                    self.end_consumer()?;
+                    self.consumer = Consumer::Through;
+                }
+            }
             match self.consumer {
                 Consumer::Absent => self.begin_consumer(queue, chosen)?,
-                Consumer::Present if !is_enough && !self.arrivals.has_surplus() => {}
+                Consumer::Present if !is_enough => {}
                 Consumer::Cancelled if self.arrivals.is_empty() => {
                     let text = format!("the queue {queue:?} is gone, or went to another place");
                     return Err(Trouble::Lost(text));
@@ -283,17 +310,9 @@ impl<'a> Line<'a> {
                 )
                 .then_some(())
             };
-            let is_quiet = self.listen(arrived)?.is_none();
+            self.listen(arrived)?;
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Trouble::Stop);
-            }
-            if is_quiet && !self.arrivals.is_empty() {
-                return Ok(self.arrivals.take(most));
-            }
-            if is_quiet && self.consumer == Consumer::Present && is_through() {
-                // What is on its way comes before the answer.
-                self.end_consumer()?;
-                self.consumer = Consumer::Through;
             }
         }
     }
@@ -316,10 +335,11 @@ impl<'a> Line<'a> {
             _ => None,
         })?;
         self.consumer = Consumer::Present;
-        Ok(())
+        let quiet = self.client.stream().set_read_timeout(Some(ASK_PAUSE));
+        quiet.map_err(|error| Trouble::Lost(error.to_string()))
     }
 
-    /// Ends the consumer, if there is one.
+    /// Ends the consumer, if there is one. What was on its way to it has come then.
     fn end_consumer(&mut self) -> Result<(), Trouble> {
         if self.consumer != Consumer::Present {
             return Ok(());

@@ -6,8 +6,7 @@ use super::super::failure::Failure;
 use super::super::filter::parsed;
 use super::super::moves::{Chosen, Death, NotBegun, Order, RUNNING_MAX, Target};
 use super::super::request::Reply;
-use lepus_broker::directory::{Access, QueueInfo, Resource};
-use lepus_broker::queue::QueueSettings;
+use lepus_broker::directory::{Access, Resource};
 use serde_json::{Value, json};
 
 /// The header that says that a message was moved.
@@ -122,23 +121,6 @@ fn order(context: &Context<'_>) -> Result<Order, Failure> {
     })
 }
 
-/// Whether messages of a queue may be chosen by a filter: a consumer does that, which is not to change anything else.
-fn check_chosen(queue: &QueueInfo, settings: &QueueSettings) -> Result<(), Failure> {
-    let why = if queue.auto_delete {
-        "is deleted with its last consumer"
-    } else if settings.single_active_consumer {
-        "has a single active consumer"
-    } else if settings.unmatched_after.is_some() {
-        "drops what its consumers do not match (unmatched-after)"
-    } else {
-        return Ok(());
-    };
-    let text = format!(
-        "filter: a consumer would choose the messages, but the queue {why}: move without a filter, or consume by yourself"
-    );
-    Err(Failure::bad_request(text))
-}
-
 /// Whether the queues and exchanges are there, and the user may use them; the broker asks again for each message.
 fn check(context: &Context<'_>, order: &Order) -> Result<(), Failure> {
     let vhost = context.vhost_to_change(&order.vhost)?;
@@ -146,8 +128,10 @@ fn check(context: &Context<'_>, order: &Order) -> Result<(), Failure> {
     let Some(from) = directory.queue(vhost, &order.from) else {
         return Err(Failure::missing("queue_not_found"));
     };
-    if order.chosen.is_some() {
-        check_chosen(from, &directory.settings_of(from))?;
+    if order.chosen.is_some() && from.settings().single_active_consumer {
+        // A consumer chooses them, which would be the active one, or wait for its turn.
+        let text = "filter: the queue has a single active consumer: move without a filter, or consume by yourself";
+        return Err(Failure::bad_request(text));
     }
     let exchange = match &order.target {
         Target::Queue(queue) if *queue == order.from => {

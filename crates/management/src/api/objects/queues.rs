@@ -261,6 +261,7 @@ fn selector(row: &SelectorRow) -> Value {
         "consumers": row.consumers,
         "evaluations": row.evaluations,
         "deliveries": row.deliveries,
+        "given_up": row.given_up,
         "evaluations_per_delivery": per_delivery,
         "messages_behind": row.behind,
         "messages_waiting": row.waiting,
