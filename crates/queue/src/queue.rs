@@ -235,7 +235,7 @@ impl Queue {
     pub(crate) fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
         self.rules = Rules::behind(self.rules.take(), settings, now.instant);
         self.set_over_limit();
-        let is_attended = self.is_attended();
+        let is_attended = Consumers::stay(&self.consumers);
         if let Some(aside) = self.aside_mut() {
             aside.drop_after(settings.unmatched_after, now.instant, is_attended);
         }
@@ -547,14 +547,13 @@ impl Queue {
             None => Box::new(Consumers::new(is_single_active)),
         };
         let selects = self.messages.as_ref().is_some_and(|all| all.ready.aside().is_some());
-        let stays = !consumer.passing;
         let result = consumers.join(consumer, self.next_generation, selects);
         if !consumers.is_empty() {
             self.consumers = Some(consumers);
         }
         let joined = result?;
         self.next_generation = self.next_generation.wrapping_add(1);
-        self.had_consumer |= stays;
+        self.had_consumer |= joined.stays;
         if let (Some(consumers), Some(messages)) = (&self.consumers, &mut self.messages) {
             messages.joined(consumers, joined.new_selector, now);
         }
@@ -636,7 +635,7 @@ impl Queue {
     /// Whether an auto-delete queue has lost its last consumer.
     #[must_use]
     pub fn auto_delete_due(&self) -> bool {
-        self.auto_delete && self.had_consumer && !self.is_attended()
+        self.auto_delete && self.had_consumer && !Consumers::stay(&self.consumers)
     }
 
     /// When [`Work`](crate::command::Work) and [`Queue::is_lease_over`] are to be asked again;
@@ -735,11 +734,6 @@ impl Queue {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.as_ref().is_none_or(|messages| messages.ready.is_empty())
-    }
-
-    /// Whether there is a consumer that does not only look in.
-    fn is_attended(&self) -> bool {
-        self.consumers.as_ref().is_some_and(|consumers| consumers.is_one_staying())
     }
 
     /// Whether there is no consumer (`if-unused`).

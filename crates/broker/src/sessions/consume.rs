@@ -224,7 +224,6 @@ impl SessionSide<'_> {
             tag: tag.into(),
             no_ack: consume.no_ack,
             exclusive: consume.exclusive,
-            // Who passes messages on comes and goes.
             passing: connection.session.understands(Capability::WholeTransactions),
             priority,
             filter,

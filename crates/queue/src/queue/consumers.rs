@@ -125,6 +125,8 @@ pub(super) struct Joined {
     pub(super) handle: ConsumerHandle,
     /// Its selector, if it is new.
     pub(super) new_selector: Option<Number>,
+    /// It does not only look in.
+    pub(super) stays: bool,
 }
 
 /// The consumers of one queue; at least one.
@@ -193,6 +195,11 @@ impl Consumers {
         self.members.is_empty()
     }
 
+    /// Whether there are some of whom one does not only look in.
+    pub(super) fn stay(consumers: &Option<Box<Consumers>>) -> bool {
+        consumers.as_ref().is_some_and(|consumers| consumers.is_one_staying())
+    }
+
     /// Whether one of them does not only look in.
     pub(super) fn is_one_staying(&self) -> bool {
         self.staying > 0
@@ -216,7 +223,8 @@ impl Consumers {
         // Equal ones are kept once.
         consumer.filter = self.selectors().and_then(|all| all.filter(selector)).cloned();
         self.is_exclusive = consumer.exclusive;
-        self.staying += u32::from(!consumer.passing);
+        let stays = !consumer.passing;
+        self.staying += u32::from(stays);
         let ring = self.rings_of(selector).join(consumer.priority);
         let slot = self.members.insert(Member {
             consumer,
@@ -235,7 +243,7 @@ impl Consumers {
             self.enter_ring(slot);
         }
         let handle = ConsumerHandle { slot, generation };
-        Ok(Joined { handle, new_selector: is_new.then_some(selector) })
+        Ok(Joined { handle, new_selector: is_new.then_some(selector), stays })
     }
 
     /// The selector of a consumer that comes, and whether it is new.
