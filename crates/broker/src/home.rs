@@ -14,7 +14,7 @@ use crate::mail::{ChannelRef, Reply};
 use crate::queue::{NoSink, Queue, QueueSettings, command};
 use crate::shard::Shard;
 use crate::timers::{Timer, Timers};
-use crate::working::Working;
+use crate::working::{Debt, Working};
 
 /// Pause before the directory is asked again to delete a queue that is due to go.
 const DELETION_PAUSE: Duration = Duration::from_secs(5);
@@ -43,6 +43,8 @@ pub struct Home {
     was_used: bool,
     /// Whether its spare room is to be looked at.
     has_spare: bool,
+    /// What its consumers' filters took beyond their share.
+    pub(crate) filters_owe: Debt,
     /// What the shard's sum has of its tables, in bytes.
     counted_bytes: usize,
     /// What the shard's other sums have of it.
@@ -79,6 +81,7 @@ impl Home {
             is_unweighed: false,
             was_used: false,
             has_spare: false,
+            filters_owe: Debt::default(),
             counted_bytes: 0,
             counted: OfQueue::default(),
         }
@@ -105,6 +108,7 @@ impl Home {
             is_unweighed: false,
             was_used: false,
             has_spare: false,
+            filters_owe: Debt::default(),
             counted_bytes: 0,
             counted: OfQueue::default(),
         }

@@ -124,18 +124,20 @@ impl HomeSide<'_> {
         {
             self.homes.queues[slot as usize].unlist();
             if !self.homes.queues[slot as usize].awaits_deletion() {
-                let looks = match self.homes.queues[slot as usize].queue.has_filters() {
+                let home = &mut self.homes.queues[slot as usize];
+                let looks = match home.queue.has_filters() {
                     true => {
                         let is_serving = self.shard.effort.has_served();
-                        self.homes.working.looks(now.instant, is_serving)
+                        self.homes.working.looks(now.instant, is_serving, &mut home.filters_owe)
                     }
                     false => WORK_BUDGET,
                 };
                 let more = self.with_queue(now, slot, out, |queue, sink| {
                     queue.apply(now, command::Work { budget: WORK_BUDGET, looks }, sink)
                 });
-                self.homes.working.looked(looks, self.shard.selecting.take_looks());
                 let home = &mut self.homes.queues[slot as usize];
+                let used = self.shard.selecting.take_looks();
+                home.filters_owe.looked(looks, used);
                 if !home.queue.is_over_limit() {
                     self.homes.policies.trimmed(id);
                 }
