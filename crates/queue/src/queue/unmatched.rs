@@ -89,9 +89,8 @@ impl Messages {
     pub(super) fn left(&mut self, others: Option<&Consumers>, selector: Option<Number>, now: Now) {
         let Some(aside) = self.ready.aside_mut() else { return };
         selector.into_iter().for_each(|number| aside.leave(number, now.instant));
-        match others {
-            Some(consumers) => aside.count_only(consumers.counting_selectors(), now.instant),
-            None => {}
+        if let Some(consumers) = others {
+            aside.count_only(consumers.counting_selectors(), now.instant);
         }
         if !others.is_some_and(Consumers::is_one_staying) {
             aside.abandon(now.instant);
