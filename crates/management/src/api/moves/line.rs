@@ -35,6 +35,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The end of a transaction is waited for so long once the move is to stop.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Why a step did not succeed.
 pub(super) enum Trouble {
     /// The broker closed the channel.
