@@ -20,8 +20,8 @@ use crate::message::{Layout, MessageView};
 use crate::outbox::Outbox;
 use crate::properties;
 use crate::queue::{
-    Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Selected, Selectors, Sent,
-    Sink,
+    Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Selected, SelectorBits,
+    Selectors, Sent, Sink,
 };
 use crate::remote::{Remote, RemoteWindow};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
@@ -388,12 +388,12 @@ impl Sink for QueuePort<'_> {
         }
     }
 
-    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+    fn select(&mut self, selectors: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected {
         let scratch = &mut self.shard.selecting;
         let selected = match entry.place.position() {
             None => {
                 let body = entry.place.body().map(|body| self.shard.pool.get(body));
-                selectors.ask(&MessageView::unpack(body.unwrap_or_default()), scratch)
+                selectors.ask(asked, &MessageView::unpack(body.unwrap_or_default()), scratch)
             }
             Some(at) => {
                 let reader = (self.queue_slot, self.queue);
@@ -401,7 +401,7 @@ impl Sink for QueuePort<'_> {
                     invariant!("what is in a log is in one of this shard")
                 };
                 match log.message(at, entry.bytes, reader, &mut self.out.disk) {
-                    Ok(view) => selectors.ask(&view, scratch),
+                    Ok(view) => selectors.ask(asked, &view, scratch),
                     Err(Found::Pending) => Selected::Pending,
                     Err(_) => Selected::Lost,
                 }

@@ -543,6 +543,48 @@ fn a_turn_looks_at_no_more_messages_than_are_work_for_it() {
     }
 }
 
+/// Those that take long read through what is there apart from others, which get on meanwhile; all get what they match.
+#[test]
+fn dear_filters_read_through_a_queue_apart_from_the_others() {
+    everywhere(|stage| {
+        const MESSAGES: u64 = 50;
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume_with("q", "none", filter("p.type = 'never'"));
+        let body = dear_body();
+        near.client().together(|| {
+            for number in 0..MESSAGES {
+                let kind = if number == MESSAGES - 1 { "last" } else { "some" };
+                publish(&near, "q", kind, &body);
+            }
+        });
+        stage.world.settle();
+        let rows = || {
+            let asked = stage.world.begin_asking_selectors("q");
+            stage.world.round();
+            let Ok(Answer::Selectors(rows)) = asked.try_recv() else { panic!("it was asked") };
+            rows
+        };
+        assert!(rows().iter().all(|row| !row.is_dear));
+        consume_dearly(&far, "q");
+        near.consume_with("q", "last", filter("p.type = 'last'"));
+        assert_eq!(near.delivery().text(), body);
+        stage.world.settle();
+        let rows = rows();
+        assert_eq!(rows.iter().filter(|row| row.is_dear).count() as u64, DEAR_FILTERS);
+        for row in &rows {
+            assert!(row.is_through && row.given_up == 0, "{row:?}");
+            // Each looked at what was there, and no more than twice at the last one.
+            let whole = MESSAGES - 1..=MESSAGES + u64::from(!row.is_dear);
+            assert!(whole.contains(&row.evaluations), "{row:?}");
+        }
+        publish(&near, "q", "some", "{\"text\": \"x7y\"}");
+        stage.world.settle();
+        assert_eq!(far.bodies(), ["{\"text\": \"x7y\"}"]);
+        assert_eq!(stage.world.queue("q").ready, MESSAGES - 1);
+    });
+}
+
 /// A message goes to many queues at once; the filters of those that a turn has no time for come later.
 #[test]
 fn a_turn_lets_the_filters_of_few_queues_look_at_a_message() {

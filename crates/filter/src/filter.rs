@@ -48,6 +48,12 @@ impl Filter {
         Ok(Filter { tree, normal: normal.into(), fields, steps, quantifiers, weight })
     }
 
+    /// Whether it names a field of the body, so that bodies are read for it.
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        self.fields().iter().any(|path| matches!(path, Path::Body(_)))
+    }
+
     /// The fields that it names, each once; found in the whole of what it says.
     pub(crate) fn fields(&self) -> Vec<&Path> {
         let mut all = Vec::new();

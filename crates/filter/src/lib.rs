@@ -47,4 +47,6 @@ pub use limits::Limits;
 pub use message::{BodyFormat, Message, Meta};
 pub use number::Number;
 pub use regexp::Regexp;
-pub use set::{FilterSet, Listed, Match, Report, Scratch, SetFull, SetLimits, Subscription, Way};
+pub use set::{
+    Dear, FilterSet, Listed, Match, Report, Scratch, SetFull, SetLimits, Shares, Subscription, Way,
+};

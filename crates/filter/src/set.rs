@@ -9,7 +9,7 @@ mod plan;
 mod tests;
 
 pub use listing::{Listed, Way};
-pub use matching::{Match, Report, Scratch};
+pub use matching::{Dear, Match, Report, Scratch, Shares};
 
 use crate::atom::{Key, branches};
 use crate::bound::Bound;

@@ -37,6 +37,24 @@ impl Steps {
         }
     }
 
+    /// What follows may take at most so many of those that are left. Gives what is kept back, for [`Steps::widen`].
+    pub(crate) fn narrow(&mut self, most: u64) -> u64 {
+        let kept = self.left.saturating_sub(most);
+        self.left -= kept;
+        kept
+    }
+
+    /// Others may have what was kept back. Whether what came between would have taken more than it might; that is forgotten.
+    pub(crate) fn widen(&mut self, kept: u64) -> bool {
+        self.left += kept;
+        core::mem::take(&mut self.has_run_out)
+    }
+
+    /// Steps that are left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
     /// Counts what is done in any case, beside what there may be.
     #[inline]
     pub(crate) fn allow(&mut self, steps: u64) {

@@ -303,10 +303,7 @@ fn session_of(headers: &HeaderMap) -> Option<String> {
 }
 
 fn busy() -> Failure {
-    let mut failure =
-        Failure::new(503, "service_unavailable", "too many requests at a time; try again");
-    failure.headers.push(("retry-after", "1".to_owned()));
-    failure
+    Failure::busy("too many requests at a time; try again")
 }
 
 /// Stands for an address where there is none; nothing is permitted to it that is not to everybody.

@@ -311,7 +311,7 @@ impl Decode for Arc<ConsumerFilter> {
 impl Encode for Selected {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Selected::Matches(bits, steps) => Ok((*bits, *steps)),
+            Selected::Matches { selectors, steps, dear } => Ok(((*selectors, *dear), *steps)),
             other => Err(*other == Selected::Lost),
         }
         .put(out);
@@ -320,8 +320,8 @@ impl Encode for Selected {
 
 impl Decode for Selected {
     fn take(input: &mut &[u8]) -> Option<Selected> {
-        Some(match <Result<(u64, u64), bool>>::take(input)? {
-            Ok((bits, steps)) => Selected::Matches(bits, steps),
+        Some(match <Result<((u64, u64), u64), bool>>::take(input)? {
+            Ok(((selectors, dear), steps)) => Selected::Matches { selectors, steps, dear },
             Err(true) => Selected::Lost,
             Err(false) => Selected::Pending,
         })

@@ -13,6 +13,7 @@ mod aside;
 mod consumers;
 mod delivering;
 mod dispatch;
+mod filter_sets;
 mod limits;
 mod messages;
 mod purge;
@@ -74,8 +75,8 @@ pub trait Sink {
     /// prefetch of the channel). After `false` the consumer is parked until [`Resume`](crate::command::Resume).
     fn may_deliver(&mut self, consumer: &Consumer, bytes: usize) -> bool;
 
-    /// Asks which selectors a message matches. Only one in the log may have to wait or be lost.
-    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected;
+    /// Asks which of the selectors that are `asked` a message matches. Only one in the log may have to wait or be lost.
+    fn select(&mut self, selectors: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected;
 
     /// Sends a message to a consumer. A stored body stays the queue's. Only one in the log may
     /// have to wait or be lost.

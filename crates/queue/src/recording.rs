@@ -12,7 +12,7 @@ use crate::command::{Command, Owned};
 use crate::entry::{Content, Delivery, Entry, Reason, Sent, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::MessageView;
-use crate::queue::{Consumer, Queue, Selected, Selectors, Sink};
+use crate::queue::{Consumer, Queue, Selected, SelectorBits, Selectors, Sink};
 use crate::record::{self, body, question};
 
 /// Carries a command out and writes it down.
@@ -96,9 +96,9 @@ impl<S: Sink> Sink for Recording<'_, S> {
         self.tape.note(question::MAY_DELIVER, (consumer, bytes), answer)
     }
 
-    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
-        let answer = self.sink.select(selectors, entry);
-        self.tape.note(question::SELECT, entry, answer)
+    fn select(&mut self, selectors: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected {
+        let answer = self.sink.select(selectors, asked, entry);
+        self.tape.note(question::SELECT, (asked, entry), answer)
     }
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {

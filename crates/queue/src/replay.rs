@@ -13,7 +13,7 @@ use crate::command::{Admit, Message, Owned, OwnedPut, Publish, Put, Release};
 use crate::entry::{Content, Delivery, Entry, Get, Reason, Sent, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::{Incoming, MessageView};
-use crate::queue::{Consumer, Queue, Selected, Selectors, Sink};
+use crate::queue::{Consumer, Queue, Selected, SelectorBits, Selectors, Sink};
 use crate::record::{self, question};
 
 /// A queue to which its record is played.
@@ -166,8 +166,8 @@ impl<'s> Sink for Playing<'_, 's> {
         self.script.answer(question::MAY_DELIVER, (consumer, bytes))
     }
 
-    fn select(&mut self, _: &Selectors, entry: &Entry) -> Selected {
-        self.script.answer(question::SELECT, entry)
+    fn select(&mut self, _: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected {
+        self.script.answer(question::SELECT, (asked, entry))
     }
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {

@@ -16,7 +16,8 @@ use crate::connections::mark_dirty;
 use crate::journal::Backlog;
 use crate::message::{Layout, Wire};
 use crate::queue::{
-    Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Selected, Selectors, Sent, Sink,
+    Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Selected, SelectorBits, Selectors,
+    Sent, Sink,
 };
 use crate::session::amqp::{Amqp, OVERHEAD_BYTES};
 
@@ -225,8 +226,8 @@ impl Sink for RowSink<'_, '_> {
         true
     }
 
-    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
-        self.sink.select(selectors, entry)
+    fn select(&mut self, selectors: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected {
+        self.sink.select(selectors, asked, entry)
     }
 
     #[inline]

@@ -44,6 +44,7 @@ impl Lists<'_> {
             evaluations: selector.evaluations,
             deliveries: selector.deliveries,
             given_up: selector.given_up,
+            is_dear: selector.is_dear,
             behind: distance.behind,
             waiting: distance.waiting,
             is_through: distance.is_through,

@@ -180,6 +180,8 @@ pub struct SelectorRow {
     pub deliveries: u64,
     /// How often it took more than it may for a message, which does not match then.
     pub given_up: u64,
+    /// Whether it took much for a message, so that it reads through what is there apart from others.
+    pub is_dear: bool,
     /// Messages that others passed over and that it has yet to look at.
     pub behind: u64,
     /// Messages that it matches and that wait for its consumers, as far as the queue remembers them.

@@ -3,7 +3,7 @@
 use super::{FilterSet, NONE};
 use crate::extract::Extracted;
 use crate::message::Message;
-use crate::program::{Evaluation, Room};
+use crate::program::{Evaluation, NodeId, Room};
 use crate::segment::BranchId;
 use crate::steps::Steps;
 use crate::value::Sources;
@@ -56,6 +56,34 @@ impl Report {
     }
 }
 
+/// What filters of a set leave each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Those that are evaluated: a bit for each target, which are below 64 then. Of the others nothing is said that means anything.
+    pub asked: u64,
+    /// Steps that each has for being evaluated, whatever the others take, as long as reading the message leaves as much.
+    pub each: u64,
+    /// One that takes more for that is told of.
+    pub dear: u64,
+}
+
+/// A filter that took much for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dear {
+    /// What was given with its use.
+    pub target: u64,
+    /// Steps that evaluating it took.
+    pub steps: u64,
+    /// Whether it would have taken more than the others leave it: it was not evaluated to the end, and does not match.
+    pub has_given_up: bool,
+}
+
+/// Filters with shares, and those of them that took much.
+struct Sharing<'s> {
+    shares: Shares,
+    dear: &'s mut Vec<Dear>,
+}
+
 /// Memory for matching, used again for the next message. Any set may use it.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -84,7 +112,28 @@ impl FilterSet {
         {
             return report;
         }
-        self.match_by_groups(message, steps_max, scratch, out)
+        self.match_by_groups(message, steps_max, None, scratch, out)
+    }
+
+    /// As [`FilterSet::matches`], but what one filter takes for being evaluated does not end the others, which have their
+    /// shares. Appends to `dear` those that took much; one may be there several times. The steps run out where it is reading the message that
+    /// takes too many, or what is done for all filters at once.
+    pub fn matches_shared(
+        &self,
+        message: &Message<'_>,
+        steps_max: u64,
+        shares: Shares,
+        scratch: &mut Scratch,
+        out: &mut Vec<Match>,
+        dear: &mut Vec<Dear>,
+    ) -> Report {
+        if let Some(direct) = &self.direct
+            && let Some(report) = self.match_directly(direct, message, steps_max, out)
+            && !report.has_run_out
+        {
+            return report;
+        }
+        self.match_by_groups(message, steps_max, Some(Sharing { shares, dear }), scratch, out)
     }
 
     #[inline(never)]
@@ -92,6 +141,7 @@ impl FilterSet {
         &self,
         message: &Message<'_>,
         steps_max: u64,
+        sharing: Option<Sharing<'_>>,
         scratch: &mut Scratch,
         out: &mut Vec<Match>,
     ) -> Report {
@@ -100,7 +150,7 @@ impl FilterSet {
         }
         let before = out.len();
         scratch.room.begin(&self.program, steps_max);
-        let is_body_unreadable = self.find(message, scratch, out);
+        let is_body_unreadable = self.find(message, sharing, scratch, out);
         Report::of(&scratch.room.steps, is_body_unreadable, out, before)
     }
 
@@ -112,7 +162,13 @@ impl FilterSet {
     }
 
     /// Appends all uses of filters that are TRUE, unless the steps run out. Whether the body could not be read.
-    fn find(&self, message: &Message<'_>, scratch: &mut Scratch, out: &mut Vec<Match>) -> bool {
+    fn find(
+        &self,
+        message: &Message<'_>,
+        mut sharing: Option<Sharing<'_>>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Match>,
+    ) -> bool {
         let Scratch { extracted, room, candidates, matched, messages } = scratch;
         let paths = &self.program.paths;
         // A message is at least one.
@@ -141,7 +197,7 @@ impl FilterSet {
             steps.spend((candidates.len() - before) as u64);
         });
         *messages += 1;
-        for &branch in &*candidates {
+        for (place, &branch) in candidates.iter().enumerate() {
             if room.steps.has_run_out() {
                 break;
             }
@@ -156,7 +212,14 @@ impl FilterSet {
             if branch.rest != NONE {
                 let mut evaluation =
                     Evaluation { program: &self.program, message, extracted, room };
-                if !evaluation.is_true(branch.rest) {
+                let is_true = match &mut sharing {
+                    None => evaluation.is_true(branch.rest),
+                    Some(sharing) => {
+                        let others = candidates.len() - place - 1;
+                        sharing.evaluate(&mut evaluation, branch.rest, others, &entry.uses)
+                    }
+                };
+                if !is_true {
                     continue;
                 }
             }
@@ -176,5 +239,32 @@ impl FilterSet {
             }
         }
         is_body_unreadable
+    }
+}
+
+impl Sharing<'_> {
+    /// Whether a part is TRUE, for the filters of these uses; so many `others` are evaluated behind it.
+    fn evaluate(
+        &mut self,
+        evaluation: &mut Evaluation<'_>,
+        part: NodeId,
+        others: usize,
+        uses: &[Match],
+    ) -> bool {
+        let Shares { asked, each, dear } = self.shares;
+        if uses.iter().all(|found| found.target < 64 && asked & 1 << found.target == 0) {
+            return false;
+        }
+        let left = evaluation.room.steps.left();
+        let most = left.saturating_sub(each.saturating_mul(others as u64)).max(each);
+        let kept = evaluation.room.steps.narrow(most);
+        let is_true = evaluation.is_true(part);
+        let has_given_up = evaluation.room.steps.widen(kept);
+        let steps = left - evaluation.room.steps.left();
+        if has_given_up || steps > dear {
+            let of = |found: &Match| Dear { target: found.target, steps, has_given_up };
+            self.dear.extend(uses.iter().map(of));
+        }
+        is_true && !has_given_up
     }
 }

@@ -7,7 +7,8 @@ use lepus_amqp::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_base::{HashState, Rng};
 use lepus_filter::{
-    BodyFormat, Filter, FilterSet, Limits, Match, Scratch, SetLimits, Subscription,
+    BodyFormat, Dear, Filter, FilterSet, Limits, Match, Report, Scratch, SetLimits, Shares,
+    Subscription,
 };
 
 /// A set and what should be in it.
@@ -46,7 +47,29 @@ impl Pair {
         let report = self.set.matches(&sample.message(), u64::MAX, &mut self.scratch, &mut found);
         assert!(self.set.is_empty() || report.steps > 0);
         assert!(found.is_sorted_by_key(|found| found.number));
+        self.ask_with_shares(sample, &found);
         found.into_iter().map(|found| found.target).collect()
+    }
+
+    /// With little for each filter it is those that give up alone that are not found.
+    fn ask_with_shares(&mut self, sample: &Sample, expected: &[Match]) {
+        let each = 1 << (sample.properties.len() % 10);
+        let (mut found, mut dear): (Vec<Match>, Vec<Dear>) = (Vec::new(), Vec::new());
+        let shares = Shares { asked: u64::MAX, each, dear: each / 2 };
+        let steps_max = each * self.expected.len() as u64 + 10_000;
+        let (message, scratch) = (sample.message(), &mut self.scratch);
+        let report =
+            self.set.matches_shared(&message, steps_max, shares, scratch, &mut found, &mut dear);
+        if report.has_run_out {
+            assert!(found.is_empty());
+            return;
+        }
+        assert!(dear.iter().all(|dear| dear.steps > each / 2 || dear.has_given_up));
+        let has_given_up =
+            |one: &Match| dear.iter().any(|dear| dear.target == one.target && dear.has_given_up);
+        let missed = expected.iter().filter(|one| !found.contains(one));
+        assert!(missed.copied().all(|one| has_given_up(&one)), "{}", show(sample));
+        assert!(found.iter().all(|one| expected.contains(one)), "{}", show(sample));
     }
 
     /// Compares all verdicts on a message. Returns how many there were.
@@ -329,6 +352,47 @@ fn a_body_that_takes_too_many_steps_is_not_unreadable_for_that() {
     };
     assert_eq!(ask(100), (true, false));
     assert_eq!(ask(u64::MAX), (false, false));
+}
+
+#[test]
+fn what_one_filter_takes_is_not_what_others_miss() {
+    let mut pair = Pair::new(1);
+    let dear = |number| format!("b.x REGEXP '(a?){{20}}{number}'");
+    let texts =
+        [dear(1), "SIZE(b.x) = 1 OR b.y = 1".into(), dear(2), "b.y + 1 = 2".into(), dear(3)];
+    for (target, text) in (0..).zip(&texts) {
+        pair.add(text, target);
+    }
+    let sample = Sample::body(&format!("{{\"x\": \"{}2\", \"y\": 1}}", "a".repeat(100)));
+    let mut ask = |steps_max, each| {
+        let (mut found, mut dear) = (Vec::new(), Vec::new());
+        let (message, scratch, shares) =
+            (sample.message(), &mut pair.scratch, Shares { asked: u64::MAX, each, dear: 100 });
+        let report: Report =
+            pair.set.matches_shared(&message, steps_max, shares, scratch, &mut found, &mut dear);
+        let targets: Vec<u64> = found.iter().map(|found| found.target).collect();
+        let told: Vec<(u64, bool)> =
+            dear.iter().map(|dear| (dear.target, dear.has_given_up)).collect();
+        (targets, told, report.has_run_out)
+    };
+    let all = ask(u64::MAX, 1);
+    assert_eq!(all, (vec![1, 2, 3], vec![(0, false), (2, false), (4, false)], false));
+    // Together they may take what one of the dear ones does, or less: the others have their shares.
+    let (found, told, has_run_out) = ask(20_000, 500);
+    assert!(found.contains(&1) && found.contains(&3) && !has_run_out, "{found:?}");
+    assert_eq!(told.iter().filter(|(_, has_given_up)| !has_given_up).count(), 1, "{told:?}");
+    assert_eq!(told.len(), 3);
+    let (found, told, has_run_out) = ask(3_000, 500);
+    assert_eq!((found, has_run_out), (vec![1, 3], false));
+    assert_eq!(told, [(0, true), (2, true), (4, true)]);
+    assert!(ask(1, 1).2);
+    // Who is not asked takes nothing.
+    let (mut found, mut dear) = (Vec::new(), Vec::new());
+    let (message, scratch) = (sample.message(), &mut pair.scratch);
+    let shares = Shares { asked: 0b100, each: 1, dear: 100 };
+    let _ = pair.set.matches_shared(&message, 100_000, shares, scratch, &mut found, &mut dear);
+    assert!(found.iter().any(|found| found.target == 2));
+    assert_eq!(dear.iter().map(|dear| dear.target).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

@@ -77,6 +77,14 @@ impl Failure {
         Failure::new(503, "service_unavailable", reason)
     }
 
+    /// Others are in the way for a moment: the client is told to ask again in a second.
+    #[must_use]
+    pub fn busy(reason: impl Into<String>) -> Failure {
+        let mut failure = Failure::unavailable(reason);
+        failure.headers.push(("retry-after", "1".to_owned()));
+        failure
+    }
+
     /// As an answer.
     #[must_use]
     pub fn into_reply(self) -> Reply {

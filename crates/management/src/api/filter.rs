@@ -136,7 +136,7 @@ impl Looks {
         let is_same = |other: &Looking| other.user == own.user || other.queue == own.queue;
         if all.iter().any(is_same) || all.len() >= LOOKS_MAX {
             let text = "messages are held against another filter at present: try again";
-            return Err(Failure::unavailable(text));
+            return Err(Failure::busy(text));
         }
         all.push(own.clone());
         Ok(Look { looks: self, own })
@@ -158,7 +158,9 @@ mod tests {
         let (looks, vhost) = (Looks::default(), VhostId(0));
         let first = looks.begin("ann", vhost, "a").ok();
         assert!(first.is_some());
-        assert_eq!(looks.begin("ann", vhost, "b").err().map(|failure| failure.status), Some(503));
+        let refused = looks.begin("ann", vhost, "b").err().unwrap();
+        assert_eq!(refused.status, 503);
+        assert_eq!(refused.headers, [("retry-after", "1".to_owned())]);
         assert!(looks.begin("bob", vhost, "a").is_err());
         let second = looks.begin("bob", VhostId(1), "a").ok();
         assert!(second.is_some());

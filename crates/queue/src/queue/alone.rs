@@ -3,7 +3,7 @@
 use lepus_base::{Pool, Position};
 use lepus_store::{AppendError, Fetch, LaneSlot};
 
-use super::{Consumer, Selected, Selectors, Sink};
+use super::{Consumer, Selected, SelectorBits, Selectors, Sink};
 use crate::entry::{Content, Delivery, Entry, Reason, Sent, Ticket};
 use crate::log::{Found, QueueLog};
 use crate::message::MessageView;
@@ -28,7 +28,7 @@ impl Sink for NoSink {
         unreachable!("{ALONE}")
     }
 
-    fn select(&mut self, _: &Selectors, _: &Entry) -> Selected {
+    fn select(&mut self, _: &Selectors, _: SelectorBits, _: &Entry) -> Selected {
         unreachable!("{ALONE}")
     }
 

@@ -39,6 +39,8 @@ const DISTANCE_ENTRIES: usize = 1000;
 const DISTANCE_LEVELS: usize = 16;
 /// What an entry here takes, about, in bytes.
 const KNOWN_BYTES: usize = (size_of::<Entry>() + size_of::<Key>()) * 2;
+/// Steps that dear selectors, or the others, may be ahead by, of some ten nanoseconds each: what nobody used is not saved up.
+const AHEAD_MAX: i64 = 1 << 17;
 /// What takes a place in what a selector wants, about, in bytes.
 const WANTED_BYTES: usize = size_of::<Key>() + 8;
 
@@ -172,6 +174,9 @@ pub(super) struct Aside {
     turn: Number,
     /// Whether the next that catches up is the one that is farthest behind, and not the one in turn.
     is_hindmost_next: bool,
+    /// Steps that the dear ones took more to catch up than all others took for whatever they did: they have a half of the time,
+    /// however many they are.
+    dear_ahead: i64,
     /// Messages of the front that selectors were asked about.
     looks: u64,
     /// Where messages that nobody wants are dropped after a time.
@@ -459,43 +464,93 @@ impl Aside {
         })
     }
 
-    /// The next of these selectors that can do something, each in turn, and what.
+    /// The next of these selectors that can do something, each in turn, and what. Those that are `dear` catch up as long as
+    /// they took less than the others, or nobody else can do anything.
     pub(super) fn next_step(
         &mut self,
         selectors: SelectorBits,
+        dear: SelectorBits,
         front: Option<Key>,
     ) -> Option<(Number, Step)> {
+        let held = if self.dear_ahead > 0 { selectors & dear } else { 0 };
+        match self.next_of(selectors, held, front) {
+            None if held != 0 => self.next_of(selectors, 0, front),
+            found => found,
+        }
+    }
+
+    /// The same, where some are `held` from catching up.
+    fn next_of(
+        &mut self,
+        selectors: SelectorBits,
+        held: SelectorBits,
+        front: Option<Key>,
+    ) -> Option<(Number, Step)> {
+        let is_free = |number: Number, step: &Step| {
+            held & 1 << number == 0 || !matches!(step, Step::CatchUp(_))
+        };
         let above = selectors & (u64::MAX << self.turn) & !(1 << self.turn);
-        let in_turn = numbers(above).chain(numbers(selectors & !above));
-        let found = in_turn
-            .filter(|number| {
-                let course = self.courses.get(usize::from(*number)).and_then(Option::as_deref);
-                course.is_some_and(|course| !course.waits)
-            })
-            .find_map(|number| Some((number, self.step(number, front)?)));
+        let found = numbers(above).chain(numbers(selectors & !above)).find_map(|number| {
+            let step = self.free_step(number, front).filter(|step| is_free(number, step))?;
+            Some((number, step))
+        });
         if matches!(found, Some((_, Step::CatchUp(_)))) {
             // Every second time, which is nobody's turn: others go on, too, however many come one after the other.
             self.is_hindmost_next = !self.is_hindmost_next;
             if self.is_hindmost_next {
-                return self.hindmost(selectors, front).or(found);
+                return self.hindmost(selectors & !held, front).or(found);
             }
         }
         self.turn = found.map_or(self.turn, |(number, _)| number);
         found
     }
 
+    /// What a selector does next that does not wait for anything.
+    fn free_step(&self, number: Number, front: Option<Key>) -> Option<Step> {
+        let course = self.courses.get(usize::from(number))?.as_deref()?;
+        self.step(number, front).filter(|_| !course.waits)
+    }
+
+    /// So many steps were taken, by dear ones that catch up or by others.
+    pub(super) fn charge(&mut self, by_dear: bool, steps: u64) {
+        let steps = i64::try_from(steps).unwrap_or(i64::MAX).min(AHEAD_MAX);
+        let ahead = if by_dear { self.dear_ahead + steps } else { self.dear_ahead - steps };
+        self.dear_ahead = ahead.clamp(-AHEAD_MAX, AHEAD_MAX);
+    }
+
     /// The selector that is farthest behind of those whose cursors go on. What is looked at is looked at for all whose cursors are
     /// there, so that those who came one after the other soon go together.
     fn hindmost(&self, selectors: SelectorBits, front: Option<Key>) -> Option<(Number, Step)> {
-        let place = |number: Number| {
-            let course = self.courses.get(usize::from(number))?.as_deref()?;
-            match self.step(number, front).filter(|_| !course.waits)? {
-                Step::CatchUp(key) => Some((key, number)),
-                Step::Look | Step::Take(_) => None,
-            }
+        let place = |number: Number| match self.free_step(number, front)? {
+            Step::CatchUp(key) => Some((key, number)),
+            Step::Look | Step::Take(_) => None,
         };
         let (key, number) = numbers(selectors).filter_map(place).min()?;
         Some((number, Step::CatchUp(key)))
+    }
+
+    /// The selectors whose cursors are at a place.
+    pub(super) fn at_cursor(&self, from: Key) -> SelectorBits {
+        let all = self.courses.iter().enumerate();
+        let there = all.filter(|(_, course)| {
+            let cursor = course.as_deref().and_then(|course| course.cursors.get(&from.level));
+            cursor == Some(&from.seq)
+        });
+        there.fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+
+    /// The selectors that have looked at all that lies here before a message of the front, or would not look at it where it is
+    /// now.
+    pub(super) fn at_front(&self, key: Key) -> SelectorBits {
+        if self.len() == 0 {
+            return SelectorBits::MAX;
+        }
+        let all = self.courses.iter().enumerate();
+        let at_front = all.filter(|(_, course)| {
+            let cursor = course.as_deref().and_then(|course| course.cursors.get(&key.level));
+            cursor.is_none_or(|cursor| *cursor > key.seq)
+        });
+        at_front.fold(0, |bits, (number, _)| bits | 1 << number)
     }
 
     /// Which of these selectors take this message next.
@@ -550,11 +605,21 @@ impl Aside {
         Some(entry)
     }
 
-    /// Lays a message of the front aside; these selectors want it. How many entries of messages in the log are here more
-    /// than before.
-    pub(super) fn lay(&mut self, entry: Entry, selectors: SelectorBits, now: Instant) -> isize {
+    /// Lays a message of the front aside; of the selectors that were asked some want it. How many entries of messages in the
+    /// log are here more than before.
+    pub(super) fn lay(
+        &mut self,
+        entry: Entry,
+        (selectors, asked): (SelectorBits, SelectorBits),
+        now: Instant,
+    ) -> isize {
         let key = Key::of(&entry);
         let logged_before = self.logged as isize;
+        if asked != SelectorBits::MAX {
+            let all = self.courses.iter_mut().enumerate();
+            let others = all.filter(|(number, _)| asked & 1 << number == 0);
+            others.flat_map(|(_, course)| course).for_each(|course| course.looks_before += 1);
+        }
         self.lay_entry(key, entry, selectors);
         if selectors & self.counting == 0 {
             self.pass(key.level, (key.seq, key.seq + 1), now);
@@ -649,14 +714,20 @@ impl Aside {
         self.cursor_moved(from.level);
     }
 
-    /// A message behind the cursors at `from` was looked at: these selectors match it. Whether only its number is kept.
-    pub(super) fn looked(&mut self, from: Key, key: Key, selectors: SelectorBits) -> bool {
+    /// A message behind the cursors at `from` was looked at by those who were asked: these selectors match it. Whether only its
+    /// number is kept.
+    pub(super) fn looked(
+        &mut self,
+        (from, asked): (Key, SelectorBits),
+        key: Key,
+        selectors: SelectorBits,
+    ) -> bool {
         let is_logged = self.known.get(&key).is_some_and(|entry| entry.place.position().is_some());
         let most = if is_logged { LOGGED_MAX } else { WANTED_MAX };
         let mut moved = Vec::new();
         for (number, course) in self.courses.iter_mut().enumerate() {
             let Some(course) = course.as_deref_mut() else { continue };
-            if course.cursors.get(&from.level) != Some(&from.seq) {
+            if asked & 1 << number == 0 || course.cursors.get(&from.level) != Some(&from.seq) {
                 continue;
             }
             course.cursors.insert(key.level, key.seq + 1);

@@ -300,6 +300,11 @@ impl Consumers {
         self.filtered.as_ref().map(|filtered| &filtered.selectors)
     }
 
+    /// Some selectors were found to be dear.
+    pub(super) fn make_dear(&mut self, selectors: SelectorBits) {
+        self.filtered.iter_mut().for_each(|filtered| filtered.selectors.make_dear(selectors));
+    }
+
     /// Whether one of them has a filter.
     pub(super) fn are_any_filtered(&self) -> bool {
         self.selectors().is_some_and(Selectors::are_any_filtered)

@@ -629,11 +629,12 @@ impl Ready {
     pub(super) fn lay_aside(
         &mut self,
         selectors: SelectorBits,
+        asked: SelectorBits,
         now: Instant,
     ) -> Option<(Left, isize)> {
         let (entry, left) = self.pop_front()?;
         let Some(aside) = &mut self.aside else { invariant!("there is where it is laid") };
-        Some((left, aside.lay(entry, selectors, now)))
+        Some((left, aside.lay(entry, (selectors, asked), now)))
     }
 
     /// Takes the front, whose message is damaged.
@@ -693,10 +694,14 @@ impl Ready {
         }
     }
 
-    /// What one of these selectors does next.
-    pub(super) fn next_step(&mut self, selectors: SelectorBits) -> Option<(Number, Step)> {
+    /// What one of these selectors does next, of which some are `dear`.
+    pub(super) fn next_step(
+        &mut self,
+        selectors: SelectorBits,
+        dear: SelectorBits,
+    ) -> Option<(Number, Step)> {
         let front = self.front().map(Key::of);
-        self.aside.as_mut()?.next_step(selectors, front)
+        self.aside.as_mut()?.next_step(selectors, dear, front)
     }
 
     /// Which of these selectors take a message that was laid aside next.

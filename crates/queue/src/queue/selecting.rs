@@ -9,9 +9,10 @@ use lepus_base::Now;
 
 use super::Sink;
 use super::aside::{Item, Key, Step};
+use super::consumers::Consumers;
 use super::delivering::{Delivering, Stepped, outgoing};
 use super::messages::Handing;
-use super::selectors::{Number, STEPS_PER_MESSAGE, Selected};
+use super::selectors::{Number, STEPS_PER_MESSAGE, Selected, SelectorBits, Selectors, bit};
 use crate::entry::{Entry, NO_SLOT, Sent};
 use crate::log::QueueLog;
 
@@ -31,21 +32,39 @@ impl Delivering<'_> {
         if self.messages.ready.aside().is_none() {
             self.begin_aside(now, after);
         }
-        match self.messages.ready.next_step(self.consumers.ready_selectors()) {
-            Some((_, Step::Look)) => return self.look_at_front(now, budget, sink),
-            Some((number, Step::CatchUp(from))) => self.catch_up(number, from, budget, sink),
+        let dear = self.consumers.selectors().map_or(0, Selectors::dear);
+        let mut steps = STEPS_PER_MESSAGE;
+        let mut by_dear = false;
+        let stepped = match self.messages.ready.next_step(self.consumers.ready_selectors(), dear) {
+            Some((_, Step::Look)) => self.look_at_front(dear, now, &mut steps, sink),
+            Some((number, Step::CatchUp(from))) => {
+                by_dear = dear & bit(number) != 0;
+                let asked = self.who_looks_too(from, by_dear, dear);
+                self.catch_up((number, asked), from, &mut steps, sink);
+                Stepped::Done
+            }
             Some((_, Step::Take(key))) if self.known(key).deadline <= now.instant => {
                 return Stepped::Expired(key);
             }
-            Some((number, Step::Take(key))) => self.give_aside(number, key, sink),
+            Some((number, Step::Take(key))) => {
+                self.give_aside(number, key, sink);
+                Stepped::Done
+            }
             None => {
                 return race!(
                     "a damaged index has fewer messages than were counted",
                     Stepped::Waits
                 );
             }
+        };
+        let messages = usize::try_from(steps / STEPS_PER_MESSAGE - 1).unwrap_or(usize::MAX);
+        *budget = budget.saturating_sub(messages);
+        if dear != 0
+            && let Some(aside) = self.messages.ready.aside_mut()
+        {
+            aside.charge(by_dear, steps);
         }
-        Stepped::Done
+        stepped
     }
 
     /// What filters look at is laid aside; what nobody wants is dropped `after` a time.
@@ -59,33 +78,28 @@ impl Delivering<'_> {
         self.messages.ready.begin_aside(selectors, after, now.instant);
     }
 
-    /// Asks the selectors about a message.
-    fn ask(&self, entry: &Entry, budget: &mut usize, sink: &mut impl Sink) -> Selected {
-        let Some(selectors) = self.consumers.selectors() else {
-            invariant!("a queue with filters has selectors")
-        };
-        let selected = sink.select(selectors, entry);
-        if let Selected::Matches(_, steps) = selected {
-            let messages = usize::try_from(steps / STEPS_PER_MESSAGE).unwrap_or(usize::MAX);
-            *budget = budget.saturating_sub(messages);
-        }
-        selected
-    }
-
-    /// All selectors at the front look at the message there, which is laid aside for those that match it.
-    fn look_at_front(&mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> Stepped {
+    /// All selectors at the front look at the message there, which is laid aside for those that match it. `dear` ones are not
+    /// asked while none of them is at the front.
+    fn look_at_front(
+        &mut self,
+        dear: SelectorBits,
+        now: Now,
+        steps: &mut u64,
+        sink: &mut impl Sink,
+    ) -> Stepped {
         let Some(front) = self.messages.ready.front() else {
             invariant!("who looks at the front knows it")
         };
-        match self.ask(front, budget, sink) {
+        let aside = self.messages.ready.aside().filter(|_| dear != 0);
+        let asked = aside.map_or(SelectorBits::MAX, |aside| aside.at_front(Key::of(front)));
+        match ask(self.consumers, asked, front, steps, sink) {
             Selected::Pending => {
                 self.messages.waits = true;
                 return Stepped::Waits;
             }
-            Selected::Matches(bits, _) => {
-                let Some((left, more)) = self.messages.ready.lay_aside(bits, now.instant) else {
-                    invariant!("the front was looked at")
-                };
+            Selected::Matches { selectors, .. } => {
+                let laid = self.messages.ready.lay_aside(selectors, asked, now.instant);
+                let Some((left, more)) = laid else { invariant!("the front was looked at") };
                 self.messages.laid(left, more, sink);
             }
             Selected::Lost => {
@@ -99,8 +113,22 @@ impl Delivering<'_> {
         Stepped::Done
     }
 
-    /// A selector looks at what its cursor comes to.
-    fn catch_up(&mut self, number: Number, from: Key, budget: &mut usize, sink: &mut impl Sink) {
+    /// The selectors that look at something together at a cursor: of dear ones and others the ones or the others.
+    fn who_looks_too(&self, from: Key, by_dear: bool, dear: SelectorBits) -> SelectorBits {
+        let Some(aside) = self.messages.ready.aside().filter(|_| dear != 0) else {
+            return SelectorBits::MAX;
+        };
+        aside.at_cursor(from) & if by_dear { dear } else { !dear }
+    }
+
+    /// A selector looks at what its cursor comes to, and with it those that are `asked`, whose cursors are there.
+    fn catch_up(
+        &mut self,
+        (number, asked): (Number, SelectorBits),
+        from: Key,
+        steps: &mut u64,
+        sink: &mut impl Sink,
+    ) {
         let key = match self.messages.ready.item(from) {
             None => {
                 if let Some(aside) = self.messages.ready.aside_mut() {
@@ -112,7 +140,7 @@ impl Delivering<'_> {
                 let Some(mut backlog) = sink.backlog() else {
                     invariant!("what was logged is in a log");
                 };
-                *budget = budget.saturating_sub(REREAD);
+                *steps += REREAD as u64 * STEPS_PER_MESSAGE;
                 if !self.messages.ready.reread((key, spilled), &mut backlog) {
                     self.let_wait(number);
                 }
@@ -120,11 +148,14 @@ impl Delivering<'_> {
             }
             Some(Item::Known(key)) => key,
         };
-        match self.ask(self.known(key), budget, sink) {
+        let Some(entry) = self.messages.ready.aside().and_then(|aside| aside.get(key)) else {
+            invariant!("what a selector comes to was laid aside")
+        };
+        match ask(self.consumers, asked, entry, steps, sink) {
             Selected::Pending => self.let_wait(number),
-            Selected::Matches(bits, _) => {
+            Selected::Matches { selectors, .. } => {
                 let aside = self.messages.ready.aside_mut();
-                if aside.is_some_and(|aside| aside.looked(from, key, bits))
+                if aside.is_some_and(|aside| aside.looked((from, asked), key, selectors))
                     && let Some(mut backlog) = sink.backlog()
                 {
                     backlog.forget(1);
@@ -195,4 +226,25 @@ impl Delivering<'_> {
             self.messages.unacked.insert(entry, handle);
         }
     }
+}
+
+/// Asks those selectors about a message that are `asked`, and counts the steps.
+fn ask(
+    consumers: &mut Consumers,
+    asked: SelectorBits,
+    entry: &Entry,
+    steps: &mut u64,
+    sink: &mut impl Sink,
+) -> Selected {
+    let Some(selectors) = consumers.selectors() else {
+        invariant!("a queue with filters has selectors")
+    };
+    let selected = sink.select(selectors, asked, entry);
+    if let Selected::Matches { steps: taken, dear, .. } = selected {
+        *steps = steps.saturating_add(taken);
+        if dear != 0 {
+            consumers.make_dear(dear);
+        }
+    }
+    selected
 }

@@ -2,7 +2,7 @@
 
 use super::aside::Aside;
 use super::consumers::Consumers;
-use super::selectors::{Number, SelectorFigures, Selectors};
+use super::selectors::{Number, SelectorFigures, Selectors, bit};
 
 /// How far a selector is from the end of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,7 @@ impl<'q> SelectorList<'q> {
                     evaluations,
                     deliveries,
                     given_up,
+                    is_dear: all.dear() & bit(number) != 0,
                 };
                 (number, figures)
             })

@@ -8,9 +8,10 @@ use core::fmt;
 
 use lepus_base::HashState;
 use lepus_filter::{
-    BodyFormat, Filter, FilterSet, Match, Message, Meta, Scratch, SetLimits, Subscription, Way,
+    BodyFormat, Dear, Filter, FilterSet, Match, Message, Meta, Report, Scratch, Shares, Way,
 };
 
+use super::filter_sets::{Filed, FilterSets, Pass, SET_LIMITS};
 use crate::message::MessageView;
 
 /// Selectors that a queue has at most.
@@ -23,17 +24,18 @@ pub(super) const STEPS_PER_MESSAGE: u64 = 128;
 /// Steps that take as long as a filter's unit of effort, some two microseconds.
 const EFFORT_STEPS: u64 = 200;
 
-/// Bytes that the filters of a queue take at most, of those that read bodies in the same way.
-const SET_BYTES_MAX: usize = 1 << 20;
-
-/// Bounds of what reads bodies in the same way.
-const SET_LIMITS: SetLimits = SetLimits {
-    filters_max: SELECTORS_MAX,
-    unindexed_max: SELECTORS_MAX,
-    paths_max: 1000,
-    bytes_max: SET_BYTES_MAX,
-    body_bytes_max: 1 << 20,
+/// Steps that a pass of filters may take before it is asked which of them are dear: as long as eight messages.
+const PASS_STEPS: u64 = 8 * STEPS_PER_MESSAGE;
+/// A filter that takes more of them alone is dear.
+const DEAR_STEPS: u64 = 2 * STEPS_PER_MESSAGE;
+/// What each filter of a pass may take in any case; and what it takes where all of them together just do not take too much.
+const SHARES: Shares = Shares {
+    asked: SelectorBits::MAX,
+    each: STEPS_MAX / SELECTORS_MAX as u64,
+    dear: PASS_STEPS / SELECTORS_MAX as u64,
 };
+/// Steps that a message may take where filters are asked one by one, each of which reads it again: some five milliseconds.
+const EACH_STEPS: u64 = 16 * STEPS_MAX;
 
 /// The filter of a consumer.
 #[derive(Clone)]
@@ -85,6 +87,8 @@ pub struct SelectorFigures {
     pub deliveries: u64,
     /// How often it took more than it may for a message, which does not match then.
     pub given_up: u64,
+    /// Whether it took much for a message, so that it catches up apart from others.
+    pub is_dear: bool,
 }
 
 /// A selector by its number, which is below [`SELECTORS_MAX`].
@@ -114,6 +118,7 @@ pub(super) fn numbers(mut bits: SelectorBits) -> impl Iterator<Item = Number> {
 pub struct SelectScratch {
     scratch: Scratch,
     found: Vec<Match>,
+    dear: Vec<Dear>,
     given_up: u32,
     unreadable: u32,
     steps: u64,
@@ -141,8 +146,15 @@ impl SelectScratch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Selected {
-    /// Those that it matches, and how many steps it took to say so.
-    Matches(SelectorBits, u64),
+    /// The answer of those that were asked.
+    Matches {
+        /// Those that it matches.
+        selectors: SelectorBits,
+        /// Steps that it took to say so.
+        steps: u64,
+        /// Those that are found to be dear by this message.
+        dear: SelectorBits,
+    },
     /// The message is being read; [`crate::command::Wake`] says when to try again.
     Pending,
     /// The message cannot be read any more.
@@ -153,8 +165,8 @@ pub enum Selected {
 struct Selector {
     filter: Option<Arc<ConsumerFilter>>,
     consumers: u32,
-    /// The set that it is in, and its place there; [`EVERYTHING`] is in none.
-    filed: Option<(usize, Subscription)>,
+    /// Where its filter is; [`EVERYTHING`] has none.
+    filed: Option<Filed>,
     /// Itself alone, to be asked where all together take too much; made when they do for the first time.
     alone: OnceCell<Box<FilterSet>>,
     /// How often it took more than its share.
@@ -176,13 +188,26 @@ impl Selector {
     }
 }
 
+/// What selectors were found to say of a message.
+#[derive(Default)]
+struct Answer {
+    /// Those that it matches.
+    matches: SelectorBits,
+    steps: u64,
+    /// Those that are dear.
+    dear: SelectorBits,
+    /// Whether one asked for the body, which could not be read.
+    is_unreadable: bool,
+}
+
 /// The selectors of a queue with filtered consumers.
 pub struct Selectors {
     /// By number.
     all: Vec<Option<Selector>>,
-    /// One for each way to read bodies that there is.
-    sets: Vec<(BodyFormat, FilterSet)>,
+    sets: FilterSets,
     present: SelectorBits,
+    /// Those whose filters took much for a message. They catch up apart from the others.
+    dear: SelectorBits,
 }
 
 impl fmt::Debug for Selectors {
@@ -197,12 +222,33 @@ impl fmt::Debug for Selectors {
 impl Selectors {
     /// None but the one for everything, which nobody uses.
     pub(super) fn new() -> Selectors {
-        Selectors { all: Vec::new(), sets: Vec::new(), present: 0 }
+        Selectors { all: Vec::new(), sets: FilterSets::default(), present: 0, dear: 0 }
     }
 
     /// Those that somebody uses.
     pub(super) fn present(&self) -> SelectorBits {
         self.present
+    }
+
+    /// Of these, those that are dear.
+    pub(super) fn dear(&self) -> SelectorBits {
+        self.dear
+    }
+
+    /// Some were found to be dear.
+    #[cold]
+    pub(super) fn make_dear(&mut self, selectors: SelectorBits) {
+        let new = selectors & self.present & !self.dear & !bit(EVERYTHING);
+        for number in numbers(new) {
+            let selector = self.all[usize::from(number)].as_mut();
+            let filter_of = |one: &Selector| Some((one.filter.clone()?, one.filed?));
+            let Some((filter, filed)) = selector.as_deref().and_then(filter_of) else {
+                invariant!("a selector with a filter is filed")
+            };
+            let filed = self.sets.make_dear(&filter, number, filed);
+            self.all[usize::from(number)].iter_mut().for_each(|one| one.filed = Some(filed));
+        }
+        self.dear |= new;
     }
 
     /// Whether a consumer with a filter is there.
@@ -247,30 +293,16 @@ impl Selectors {
         if place >= SELECTORS_MAX {
             return Err("its consumers have 63 different filters already".into());
         }
-        let filed = filter.map(|filter| self.file(filter, place)).transpose()?;
+        let number = place as Number;
+        let filed = filter.map(|filter| self.sets.file(filter, number)).transpose()?;
         if place == self.all.len() {
             self.all.push(None);
         }
         let (alone, given_up) = (OnceCell::new(), Cell::new(0));
         let filter = filter.cloned();
         self.all[place] = Some(Selector { filter, consumers, filed, alone, given_up });
-        self.present |= bit(place as Number);
-        Ok((place as Number, true))
-    }
-
-    fn file(
-        &mut self,
-        filter: &ConsumerFilter,
-        place: usize,
-    ) -> Result<(usize, Subscription), Box<str>> {
-        let found = self.sets.iter().position(|(format, _)| *format == filter.format);
-        let set = found.unwrap_or_else(|| {
-            self.sets.push((filter.format, FilterSet::new(SET_LIMITS, filter.hash)));
-            self.sets.len() - 1
-        });
-        let added = self.sets[set].1.add(&filter.filter, place as u64);
-        let subscription = added.map_err(|full| alloc::format!("x-filter: {full}"))?;
-        Ok((set, subscription))
+        self.present |= bit(number);
+        Ok((number, true))
     }
 
     /// Those that somebody uses: their numbers, filters, and how many consumers have them.
@@ -286,8 +318,8 @@ impl Selectors {
     pub(super) fn cost(&self, number: Number) -> (&'static str, u32) {
         let selector = self.all.get(usize::from(number)).and_then(Option::as_ref);
         let filed = selector.and_then(|selector| selector.filed);
-        let listed = filed.and_then(|(set, subscription)| self.sets[set].1.listed(subscription));
-        listed.map_or((Way::LookedUp.name(), 0), |listed| (listed.way.name(), listed.cost))
+        let cost = filed.and_then(|filed| self.sets.cost(filed));
+        cost.map_or((Way::LookedUp.name(), 0), |(way, cost)| (way.name(), cost))
     }
 
     /// How often a selector took more than it may for a message.
@@ -311,73 +343,136 @@ impl Selectors {
         if selector.consumers > 0 {
             return false;
         }
-        if let Some((set, subscription)) = selector.filed {
-            let was_there = self.sets[set].1.remove(subscription);
-            assert!(was_there, "a selector stays in its set as long as it is used");
-            // One group at a time: selectors are few.
-            while self.sets[set].1.work(usize::MAX) {}
+        if let Some(filed) = selector.filed {
+            self.sets.remove(number, filed);
         }
         self.all[place] = None;
         self.present &= !bit(number);
+        self.dear &= !bit(number);
         while self.all.last().is_some_and(Option::is_none) {
             self.all.pop();
         }
         true
     }
 
-    /// Which of them a message matches, and the steps that it took.
-    pub fn ask(&self, view: &MessageView<'_>, scratch: &mut SelectScratch) -> Selected {
-        let mut bits = self.present & bit(EVERYTHING);
-        let (mut steps, mut is_unreadable) = (1, false);
-        for (format, set) in &self.sets {
+    /// Which of those that are `asked` a message matches, and the steps that it took.
+    pub fn ask(
+        &self,
+        asked: SelectorBits,
+        view: &MessageView<'_>,
+        scratch: &mut SelectScratch,
+    ) -> Selected {
+        let mut answer = Answer { steps: 1, ..Answer::default() };
+        for pass in self.sets.passes().filter(|pass| pass.members & asked != 0) {
             let meta = Meta {
                 exchange: Some(view.exchange),
                 routing_key: Some(view.routing_key),
                 ..Meta::default()
             };
-            let message = Message::new(view.properties, view.body, *format, meta);
-            scratch.found.clear();
-            let left = STEPS_MAX.saturating_sub(steps);
-            let report = set.matches(&message, left, &mut scratch.scratch, &mut scratch.found);
-            steps += report.steps;
-            is_unreadable |= report.is_body_unreadable;
-            if report.has_run_out {
-                is_unreadable |= self.ask_each(&message, scratch, &mut steps);
-            }
-            bits |= scratch.found.iter().fold(0, |bits, found| bits | 1 << found.target);
+            let message = Message::new(view.properties, view.body, pass.format, meta);
+            self.ask_pass((pass, asked), &message, scratch, &mut answer);
         }
-        scratch.unreadable += u32::from(is_unreadable);
-        scratch.steps += steps;
-        Selected::Matches(bits, steps)
+        scratch.unreadable += u32::from(answer.is_unreadable);
+        scratch.steps += answer.steps;
+        let selectors = (answer.matches | self.present & bit(EVERYTHING)) & asked;
+        Selected::Matches { selectors, steps: answer.steps, dear: answer.dear & !self.dear }
     }
 
-    /// Asks those that read bodies in a way one by one, each with its share: what one takes is not what others miss.
-    /// Whether one asked for the body, which could not be read.
-    #[cold]
-    fn ask_each(
+    #[inline]
+    fn ask_pass(
         &self,
+        (pass, asked): (&Pass, SelectorBits),
         message: &Message<'_>,
         scratch: &mut SelectScratch,
-        steps: &mut u64,
-    ) -> bool {
-        let mut is_unreadable = false;
-        let all = self.all.iter().enumerate();
-        let all = all.filter_map(|(place, selector)| Some((place, selector.as_ref()?)));
-        let alike = all.filter(|(_, selector)| {
-            selector.filter.as_ref().is_some_and(|filter| filter.format == message.format)
-        });
-        let share = STEPS_MAX / (alike.clone().count().max(1) as u64);
-        for (place, selector) in alike {
-            let Some(alone) = selector.alone(place, steps) else { continue };
-            let report = alone.matches(message, share, &mut scratch.scratch, &mut scratch.found);
-            *steps += report.steps;
-            if report.has_run_out {
-                scratch.given_up += 1;
-                selector.given_up.set(selector.given_up.get() + 1);
-            }
-            is_unreadable |= report.is_body_unreadable;
+        answer: &mut Answer,
+    ) {
+        let SelectScratch { scratch: room, found, dear, .. } = scratch;
+        found.clear();
+        dear.clear();
+        let left = STEPS_MAX.saturating_sub(answer.steps);
+        let shares = Shares { asked, ..SHARES };
+        let report = pass.filters.matches_shared(message, left, shares, room, found, dear);
+        answer.steps += report.steps;
+        answer.is_unreadable |= report.is_body_unreadable;
+        answer.matches |= found.iter().fold(0, |bits, found| bits | 1 << found.target);
+        if report.has_run_out || !dear.is_empty() || report.steps > PASS_STEPS {
+            self.see_what_took_much((pass, asked), message, &report, scratch, answer);
         }
-        is_unreadable
+    }
+
+    /// A pass took much: looks for those because of whom it did. Where it took more than it may, they are asked one by one, so
+    /// that what one takes is not what others miss.
+    #[cold]
+    fn see_what_took_much(
+        &self,
+        (pass, asked): (&Pass, SelectorBits),
+        message: &Message<'_>,
+        report: &Report,
+        scratch: &mut SelectScratch,
+        answer: &mut Answer,
+    ) {
+        let evaluated: u64 = scratch.dear.iter().map(|dear| dear.steps).sum();
+        let most = if evaluated > PASS_STEPS { 0 } else { DEAR_STEPS };
+        let mut given_up = 0;
+        for dear in &scratch.dear {
+            let it = 1 << dear.target;
+            answer.dear |= if dear.steps > most || dear.has_given_up { it } else { 0 };
+            given_up |= if dear.has_given_up { it } else { 0 };
+        }
+        if report.has_run_out {
+            self.ask_each(pass.members & asked, message, scratch, answer);
+            return;
+        }
+        numbers(given_up).for_each(|number| self.give_up(number, scratch));
+        if pass.is_dear || report.steps.saturating_sub(evaluated) <= PASS_STEPS {
+            return;
+        }
+        // What is left is mostly reading a long body. Others need not wait for that.
+        let reading = numbers(pass.members).filter(|number| {
+            self.filter(*number).is_some_and(|filter| filter.filter.reads_bodies())
+        });
+        answer.dear |= match reading.fold(0, |bits, number| bits | bit(number)) {
+            0 => pass.members,
+            reading => reading,
+        };
+    }
+
+    /// A selector would have taken more than it may for a message.
+    fn give_up(&self, number: Number, scratch: &mut SelectScratch) {
+        scratch.given_up += 1;
+        if let Some(Some(selector)) = self.all.get(usize::from(number)) {
+            selector.given_up.set(selector.given_up.get() + 1);
+        }
+    }
+
+    /// Asks filters one by one, each with its share. Those that are not asked any more after a while have given up.
+    fn ask_each(
+        &self,
+        asked: SelectorBits,
+        message: &Message<'_>,
+        scratch: &mut SelectScratch,
+        answer: &mut Answer,
+    ) {
+        let share = STEPS_MAX / u64::from(asked.count_ones().max(1));
+        for number in numbers(asked) {
+            if answer.steps > EACH_STEPS {
+                self.give_up(number, scratch);
+                continue;
+            }
+            let Some(Some(selector)) = self.all.get(usize::from(number)) else { continue };
+            let alone = selector.alone(usize::from(number), &mut answer.steps);
+            let Some(alone) = alone else { continue };
+            let SelectScratch { scratch: room, found, .. } = scratch;
+            found.clear();
+            let report = alone.matches(message, share, room, found);
+            answer.steps += report.steps;
+            answer.is_unreadable |= report.is_body_unreadable;
+            answer.matches |= if found.is_empty() { 0 } else { bit(number) };
+            answer.dear |= if report.steps > DEAR_STEPS { bit(number) } else { 0 };
+            if report.has_run_out {
+                self.give_up(number, scratch);
+            }
+        }
     }
 
     /// Allocated bytes, about.
@@ -386,7 +481,7 @@ impl Selectors {
         let alone = self.all.iter().flatten().filter_map(|selector| selector.alone.get());
         self.all.capacity() * size_of::<Option<Selector>>()
             + texts.map(|filter| filter.text().len()).sum::<usize>()
-            + self.sets.iter().map(|(_, set)| set.bytes()).sum::<usize>()
+            + self.sets.memory_bytes()
             + alone.map(|alone| alone.bytes()).sum::<usize>()
     }
 }
@@ -407,8 +502,8 @@ mod tests {
         let properties = Properties { message_type: Some(kind.into()), ..Properties::default() };
         let properties = properties.to_bytes();
         let view = MessageView { properties: &properties, body: b"{}", ..MessageView::default() };
-        match selectors.ask(&view, &mut SelectScratch::default()) {
-            Selected::Matches(bits, _) => bits,
+        match selectors.ask(SelectorBits::MAX, &view, &mut SelectScratch::default()) {
+            Selected::Matches { selectors, .. } => selectors,
             other => panic!("{other:?}"),
         }
     }
@@ -456,8 +551,8 @@ mod tests {
         assert_eq!(all.join(Some(&none), 1), Ok((2, true)));
         let view =
             MessageView { properties: &[0, 0], body: b"{\"x\":1}", ..MessageView::default() };
-        let found = all.ask(&view, &mut SelectScratch::default());
-        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+        let found = all.ask(SelectorBits::MAX, &view, &mut SelectScratch::default());
+        assert!(matches!(found, Selected::Matches { selectors: 0b100, .. }), "{found:?}");
     }
 
     #[test]
@@ -466,7 +561,7 @@ mod tests {
         let mut scratch = SelectScratch::default();
         let mut counted = |all: &Selectors, body: &[u8]| {
             let view = MessageView { properties: &[0, 0], body, ..MessageView::default() };
-            let found = all.ask(&view, &mut scratch);
+            let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
             (found, scratch.take_bodies_unreadable())
         };
         let _ = all.join(Some(&filter("p.type = 'gold'")), 1).unwrap();
@@ -477,7 +572,7 @@ mod tests {
         }
         assert_eq!(counted(&all, b"{}").1, 0);
         let (found, count) = counted(&all, b"{");
-        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+        assert!(matches!(found, Selected::Matches { selectors: 0b100, .. }), "{found:?}");
         assert_eq!(count, 1);
         assert_eq!(counted(&all, b"{\"y\": 1}").1, 0);
         assert_eq!(counted(&all, &[b'['; (1 << 20) + 1]).1, 1);
@@ -489,9 +584,50 @@ mod tests {
         let properties = properties.to_bytes();
         let view = MessageView { properties: &properties, body: b"{", ..MessageView::default() };
         let mut scratch = SelectScratch::default();
-        let found = all.ask(&view, &mut scratch);
-        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
+        let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
+        assert!(matches!(found, Selected::Matches { selectors: 0b100, .. }), "{found:?}");
         assert_eq!((scratch.take_given_up(), scratch.take_bodies_unreadable()), (1, 1));
+    }
+
+    #[test]
+    fn the_dear_ones_are_found_once_and_asked_apart() {
+        let mut all = Selectors::new();
+        for number in 0..4 {
+            let cheap = alloc::format!("p.type = '{number}'");
+            let _ = all.join(Some(&filter(&cheap)), 1).unwrap();
+            let dear = alloc::format!("b.t REGEXP '(a?){{20}}{number}'");
+            let _ = all.join(Some(&filter(&dear)), 1).unwrap();
+        }
+        assert_eq!((all.dear(), all.present()), (0, 0b1_1111_1110));
+        let properties = Properties { message_type: Some("2".into()), ..Properties::default() };
+        let properties = properties.to_bytes();
+        let body = alloc::format!("{{\"t\":\"{}3\"}}", "a".repeat(40));
+        let (properties, body) = (&properties[..], body.as_bytes());
+        let view = MessageView { properties, body, ..MessageView::default() };
+        let mut scratch = SelectScratch::default();
+        let mut asked = |all: &Selectors, asked| match all.ask(asked, &view, &mut scratch) {
+            Selected::Matches { selectors, steps, dear } => (selectors, steps, dear),
+            other => panic!("{other:?}"),
+        };
+        let (expected, dear) = (0b1_0010_0000, 0b1_0101_0100);
+        let (found, _, new) = asked(&all, SelectorBits::MAX);
+        assert_eq!((found, new), (expected, dear));
+        all.make_dear(new | 1 | 1 << 40);
+        assert_eq!(all.dear(), dear);
+        // Nobody is found twice, and the cheap ones take little.
+        let (found, both, new) = asked(&all, SelectorBits::MAX);
+        assert_eq!((found, new), (expected, 0));
+        let (found, steps, new) = asked(&all, !dear);
+        assert_eq!((found, new), (expected & !dear, 0));
+        assert!(steps < STEPS_PER_MESSAGE && both > PASS_STEPS, "{steps} of {both}");
+        assert_eq!(asked(&all, dear).0, expected & dear);
+        // They go as others do, and their places are anybody's.
+        for number in numbers(dear) {
+            assert!(all.leave(number));
+        }
+        assert_eq!((all.dear(), ask(&all, "2")), (0, expected & !dear));
+        assert_eq!(all.join(Some(&filter("p.type IN ('2', '9')")), 1), Ok((2, true)));
+        assert_eq!(ask(&all, "2"), expected & !dear | 1 << 2);
     }
 
     #[test]
@@ -509,12 +645,12 @@ mod tests {
                 _ => many(100 * number),
             };
             let _ = all.join(Some(&filter(&text)), 1).unwrap();
-            sets += all.sets[0].1.bytes() / 9;
+            sets += all.sets.memory_bytes() / 9;
         }
         let once = all.memory_bytes();
         let texts: usize = (1..10).map(|n| all.filter(n).unwrap().text().len()).sum();
         let places = all.all.capacity() * size_of::<Option<Selector>>();
-        assert_eq!(once, all.sets[0].1.bytes() + texts + places);
+        assert_eq!(once, all.sets.memory_bytes() + texts + places);
         assert_eq!(all.cost(1).0, "evaluated");
         assert_eq!(
             (all.cost(2).0, all.cost(0), all.cost(40)),
@@ -524,13 +660,19 @@ mod tests {
         assert_eq!(all.memory_bytes(), once);
         let properties = Properties { message_type: Some("120".into()), ..Properties::default() };
         let properties = properties.to_bytes();
-        let body = alloc::format!("{{\"t\":\"{}\"}}", "a".repeat(20_000));
-        let (properties, body) = (&properties[..], body.as_bytes());
-        let view = MessageView { properties, body, ..MessageView::default() };
         let mut scratch = SelectScratch::default();
-        let found = all.ask(&view, &mut scratch);
-        assert!(matches!(found, Selected::Matches(0b100, _)), "{found:?}");
-        assert_eq!(scratch.take_given_up(), 1, "the others were asked by themselves");
+        let mut ask_about = |body: &str| {
+            let (properties, body) = (&properties[..], body.as_bytes());
+            let view = MessageView { properties, body, ..MessageView::default() };
+            let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
+            assert!(matches!(found, Selected::Matches { selectors: 0b100, .. }), "{found:?}");
+            assert_eq!(scratch.take_given_up(), 1);
+        };
+        // Others need not be asked anew where evaluating one takes too much.
+        ask_about(&alloc::format!("{{\"t\":\"{}\"}}", "a".repeat(20_000)));
+        assert_eq!(all.memory_bytes(), once);
+        // They are where it is the reading of the message.
+        ask_about(&alloc::format!("{{\"t\":\"{}\"}}", "\\n".repeat(50_000)));
         assert!(all.memory_bytes() > once + sets / 2, "{} of {once}", all.memory_bytes());
         // They say the same.
         assert_eq!(ask(&all, "830"), 1 << 9);

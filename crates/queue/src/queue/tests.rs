@@ -39,6 +39,10 @@ struct Shard {
     scratch: SelectScratch,
     /// How often filters were asked.
     selected: usize,
+    /// Selectors that are dear: how often they were asked, and what that takes.
+    dear: SelectorBits,
+    dear_selected: usize,
+    dear_steps: u64,
 }
 
 impl Sink for Shard {
@@ -53,10 +57,19 @@ impl Sink for Shard {
         !self.blocked.contains(&consumer.key.consumer)
     }
 
-    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+    fn select(&mut self, selectors: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected {
         self.selected += 1;
         let body = entry.place.body().expect("there is no log");
-        selectors.ask(&MessageView::unpack(self.pool.get(body)), &mut self.scratch)
+        let view = MessageView::unpack(self.pool.get(body));
+        let mut selected = selectors.ask(asked, &view, &mut self.scratch);
+        let found = asked & self.dear;
+        if let Selected::Matches { steps, dear, .. } = &mut selected
+            && found != 0
+        {
+            self.dear_selected += 1;
+            (*steps, *dear) = (self.dear_steps, found);
+        }
+        selected
     }
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {

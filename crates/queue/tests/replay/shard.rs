@@ -4,7 +4,7 @@ use lepus_base::{Instant, Pool, Position, Rng};
 use lepus_queue::message::MessageView;
 use lepus_queue::{
     Consumer, Content, Delivery, Entry, Found, NO_SLOT, Place, QueueLog, Reason, Selected,
-    Selectors, Sent, Sink, Ticket,
+    SelectorBits, Selectors, Sent, Sink, Ticket,
 };
 use lepus_store::{AppendError, Fetch, LaneSlot};
 
@@ -101,7 +101,7 @@ impl Sink for Shard {
         self.rng.chance(4, 5)
     }
 
-    fn select(&mut self, selectors: &Selectors, entry: &Entry) -> Selected {
+    fn select(&mut self, selectors: &Selectors, asked: SelectorBits, entry: &Entry) -> Selected {
         if entry.place.body().is_none() {
             match self.rng.below(12) {
                 0 | 1 => return Selected::Pending,
@@ -110,7 +110,9 @@ impl Sink for Shard {
             }
         }
         let _ = selectors;
-        Selected::Matches(self.rng.next_u64() & self.rng.next_u64(), self.rng.below(500))
+        let selectors = self.rng.next_u64() & self.rng.next_u64() & asked;
+        let dear = if self.rng.chance(1, 10) { self.rng.next_u64() & 0xff } else { 0 };
+        Selected::Matches { selectors, steps: self.rng.below(500), dear }
     }
 
     fn deliver(&mut self, _: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {

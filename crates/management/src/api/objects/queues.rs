@@ -262,6 +262,7 @@ fn selector(row: &SelectorRow) -> Value {
         "evaluations": row.evaluations,
         "deliveries": row.deliveries,
         "given_up": row.given_up,
+        "dear": row.is_dear,
         "evaluations_per_delivery": per_delivery,
         "messages_behind": row.behind,
         "messages_waiting": row.waiting,

@@ -167,7 +167,13 @@ fn no_selector_waits_for_another_and_what_each_remembers_is_bounded() {
 
 #[test]
 fn those_who_come_one_after_the_other_go_through_a_backlog_together() {
-    let (mut queue, mut shard) = (plain(), Shard::default());
+    for dear in [0, SelectorBits::MAX] {
+        go_together(dear);
+    }
+}
+
+fn go_together(dear: SelectorBits) {
+    let (mut queue, mut shard) = (plain(), Shard { dear, dear_steps: 5_000, ..Shard::default() });
     let (count, selectors) = (1_000, 20);
     for _ in 0..count {
         send(&mut queue, 1, &mut shard);
@@ -217,6 +223,50 @@ fn those_who_come_and_go_for_ever_hold_nobody_up() {
         assert!(asked < 6 * count, "filters were asked {asked} times about {count} messages");
     }
     assert_eq!(delivered, [(2, count as u64)]);
+}
+
+/// Filters that take long share the time of those who catch up with the others, who do not ask them.
+#[test]
+fn those_with_dear_filters_take_half_of_the_time_of_those_who_catch_up() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    let (count, newcomers) = (2_000, 20);
+    queue.subscribe(START, with_filter(1, "m.size = 100")).unwrap();
+    for _ in 0..count {
+        send(&mut queue, 1, &mut shard);
+    }
+    send(&mut queue, 200, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    // Those that come are dear, but for the last one.
+    for number in 0..newcomers {
+        let filter = alloc::format!("m.size = {}", 300 + number);
+        queue.subscribe(START, with_filter(10 + number, &filter)).unwrap();
+        shard.dear |= 1 << (2 + number);
+    }
+    shard.dear_steps = 20_000;
+    queue.subscribe(START, with_filter(2, "m.size = 200")).unwrap();
+    let before = shard.selected;
+    while shard.out.is_empty() {
+        queue.dispatch(START, 3, &mut shard);
+    }
+    assert_eq!(shard.delivered(), [(2, count)]);
+    let cheap = shard.selected - before - shard.dear_selected;
+    assert!(cheap as u64 <= count + 2, "{cheap}");
+    // As much as the others, and what they may be ahead.
+    let most = 1 + (cheap as u64 * 2 * 128 + (1 << 18)) / shard.dear_steps;
+    assert!(shard.dear_selected as u64 <= most, "{} of {most}", shard.dear_selected);
+    // What comes meanwhile does not ask them either, and they get it all the same.
+    let asked = shard.dear_selected;
+    for size in [5, 100] {
+        send(&mut queue, size, &mut shard);
+    }
+    while shard.delivered().is_empty() {
+        queue.dispatch(START, 1, &mut shard);
+    }
+    assert!(shard.dear_selected <= asked + 1, "{} more", shard.dear_selected - asked);
+    send(&mut queue, 319, &mut shard);
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(10 + newcomers - 1, count + 3)]);
+    assert_eq!(queue.passed_over(), count + 1);
 }
 
 pub(super) const FILTERS: [&str; 6] =
@@ -473,9 +523,11 @@ fn each_selector_gets_its_messages_in_order_and_none_is_left_that_somebody_wants
             max_length: limit,
             ..QueueSettings::default()
         };
+        let dear_steps = rng.below(100_000);
         let mut promise = Promise {
             queue: queue(&settings),
-            shard: Shard::default(),
+            // Whoever is found to be dear gets what it would get otherwise.
+            shard: Shard { dear: rng.next_u64() & rng.next_u64(), dear_steps, ..Shard::default() },
             ready: Vec::new(),
             unacked: Vec::new(),
             customers: Vec::new(),
