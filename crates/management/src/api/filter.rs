@@ -11,6 +11,7 @@ use lepus_filter::{
 };
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Steps of some ten nanoseconds that a filter may take for a message, as one of a consumer. A message that takes more
 /// does not match.
@@ -105,9 +106,21 @@ struct Looking {
     queue: (VhostId, String),
 }
 
+/// Users who wait at most; one more is not remembered.
+const WAITING_MAX: usize = 64;
+/// Who does not ask again for so long waits no more.
+const WAITING_TIME: Duration = Duration::from_secs(3);
+
 /// Those who do at present. While a queue is looked at, others would see only what is left there.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Mutex<Vec<Looking>>);
+pub(crate) struct Looks(Mutex<Round>);
+
+#[derive(Debug, Default)]
+struct Round {
+    looking: Vec<Looking>,
+    /// Who was refused, in the order of asking, and when each asked last: they come before those who have looked already.
+    waiting: Vec<(Looking, Instant)>,
+}
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
@@ -117,35 +130,57 @@ pub(crate) struct Look<'a> {
 }
 
 impl Looks {
-    fn all(&self) -> MutexGuard<'_, Vec<Looking>> {
+    fn round(&self) -> MutexGuard<'_, Round> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A user begins to look at a queue.
     ///
     /// # Errors
-    /// 503 while the user looks at any, while somebody looks at this one, and while many are looked at.
+    /// 503 while the user looks at any, while somebody looks at this one, while many are looked at, and while others have
+    /// waited for longer.
     pub(crate) fn begin(
         &self,
         user: &str,
         vhost: VhostId,
         queue: &str,
+        now: Instant,
     ) -> Result<Look<'_>, Failure> {
-        let mut all = self.all();
         let own = Looking { user: user.to_owned(), queue: (vhost, queue.to_owned()) };
-        let is_same = |other: &Looking| other.user == own.user || other.queue == own.queue;
-        if all.iter().any(is_same) || all.len() >= LOOKS_MAX {
-            let text = "messages are held against another filter at present: try again";
-            return Err(Failure::busy(text));
+        if self.round().begin(&own, now) {
+            return Ok(Look { looks: self, own });
         }
-        all.push(own.clone());
-        Ok(Look { looks: self, own })
+        Err(Failure::busy("messages are held against another filter at present: try again"))
+    }
+}
+
+impl Round {
+    /// Whether one may look now; otherwise it waits.
+    fn begin(&mut self, own: &Looking, now: Instant) -> bool {
+        self.waiting.retain(|(_, asked)| now.saturating_duration_since(*asked) < WAITING_TIME);
+        if self.looking.iter().any(|other| other.user == own.user) {
+            return false;
+        }
+        let place = self.waiting.iter().position(|(other, _)| other.user == own.user);
+        let ahead = &self.waiting[..place.unwrap_or(self.waiting.len())];
+        let all = self.looking.iter().chain(ahead.iter().map(|(other, _)| other));
+        if all.clone().count() < LOOKS_MAX && all.clone().all(|other| other.queue != own.queue) {
+            place.map(|place| self.waiting.remove(place));
+            self.looking.push(own.clone());
+            return true;
+        }
+        match place {
+            Some(place) => self.waiting[place] = (own.clone(), now),
+            None if self.waiting.len() < WAITING_MAX => self.waiting.push((own.clone(), now)),
+            None => {}
+        }
+        false
     }
 }
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        self.looks.all().retain(|other| *other != self.own);
+        self.looks.round().looking.retain(|other| *other != self.own);
     }
 }
 
@@ -155,20 +190,45 @@ mod tests {
 
     #[test]
     fn each_user_looks_at_one_queue_and_each_queue_is_looked_at_by_one() {
-        let (looks, vhost) = (Looks::default(), VhostId(0));
-        let first = looks.begin("ann", vhost, "a").ok();
+        let (looks, one, two) = (Looks::default(), VhostId(0), VhostId(1));
+        let begun = Instant::now();
+        let begin = |user, vhost, queue| looks.begin(user, vhost, queue, begun);
+        let first = begin("ann", one, "a").ok();
         assert!(first.is_some());
-        let refused = looks.begin("ann", vhost, "b").err().unwrap();
+        let refused = begin("ann", one, "b").err().unwrap();
         assert_eq!(refused.status, 503);
         assert_eq!(refused.headers, [("retry-after", "1".to_owned())]);
-        assert!(looks.begin("bob", vhost, "a").is_err());
-        let second = looks.begin("bob", VhostId(1), "a").ok();
+        assert!(begin("bob", one, "a").is_err());
+        let second = begin("bob", two, "a").ok();
         assert!(second.is_some());
-        assert!(looks.begin("cid", vhost, "c").is_err(), "as many as may");
+        assert!(begin("cid", one, "c").is_err(), "as many as may");
         drop(first);
-        assert!(looks.begin("cid", vhost, "a").is_ok());
-        assert!(looks.begin("bob", vhost, "c").is_err());
+        assert!(begin("cid", one, "a").is_ok());
+        assert!(begin("bob", one, "c").is_err());
         drop(second);
-        assert!(looks.begin("bob", vhost, "c").is_ok());
+        assert!(begin("bob", one, "c").is_ok());
+    }
+
+    #[test]
+    fn who_has_looked_comes_after_who_waits() {
+        let (looks, vhost) = (Looks::default(), VhostId(0));
+        let begun = Instant::now();
+        let begin = |user, queue, after| looks.begin(user, vhost, queue, begun + after);
+        let soon = Duration::from_secs(1);
+        let (ann, bob) = (begin("ann", "a", soon).ok(), begin("bob", "b", soon).ok());
+        assert!(ann.is_some() && bob.is_some());
+        for user in ["cid", "dan"] {
+            assert!(begin(user, "c", soon).is_err());
+        }
+        drop(ann);
+        assert!(begin("ann", "a", soon).is_err(), "others wait");
+        assert!(begin("dan", "c", soon).is_err(), "so does somebody for the same queue");
+        let cid = begin("cid", "c", soon).ok();
+        assert!(cid.is_some());
+        drop((bob, cid));
+        // Bob comes behind two who wait, and goes on once they have not come for a while.
+        let later = soon + WAITING_TIME / 2;
+        assert!(begin("bob", "b", later).is_err());
+        assert!(begin("bob", "b", soon + WAITING_TIME).is_ok());
     }
 }

@@ -159,7 +159,8 @@ fn get_wanted(
     count: usize,
     shown: &Shown,
 ) -> Result<Reply, Failure> {
-    let _look = context.api.looks.begin(context.login.name(), vhost, context.name(1))?;
+    let user = context.login.name();
+    let _look = context.api.looks.begin(user, vhost, context.name(1), Instant::now())?;
     let mut session = Session::open_with(context, context.name(0), &[WHOLE_TRANSACTIONS])?;
     let (mut rows, mut matching) = (Vec::new(), Vec::new());
     let (mut looked_at, mut bytes, mut bytes_read) = (0_usize, 0_usize, 0_usize);

@@ -204,9 +204,11 @@ fn nothing_goes_too_early_and_in_the_end_all_that_nobody_wants_is_gone() {
     let mut ends = 0;
     for seed in 0..2000 {
         let mut rng = Rng::new(seed);
+        let dear_steps = rng.below(100_000);
         let mut model = Model {
             queue: dropping(true),
-            shard: Shard::default(),
+            // Some look later than others, since they are dear.
+            shard: Shard { dear: rng.next_u64() & rng.next_u64(), dear_steps, ..Shard::default() },
             now: 0,
             attended: 0,
             ready: Vec::new(),
