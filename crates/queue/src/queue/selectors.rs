@@ -194,6 +194,8 @@ struct Answer {
     /// Those that it matches.
     matches: SelectorBits,
     steps: u64,
+    /// Of these, the ones of reading the message, which have no bound of their own.
+    reading_steps: u64,
     /// Those that are dear.
     dear: SelectorBits,
     /// Whether one asked for the body, which could not be read.
@@ -389,10 +391,11 @@ impl Selectors {
         let SelectScratch { scratch: room, found, dear, .. } = scratch;
         found.clear();
         dear.clear();
-        let left = STEPS_MAX.saturating_sub(answer.steps);
+        let left = STEPS_MAX.saturating_sub(answer.steps - answer.reading_steps);
         let shares = Shares { asked, ..SHARES };
         let report = pass.filters.matches_shared(message, left, shares, room, found, dear);
         answer.steps += report.steps;
+        answer.reading_steps += report.reading_steps;
         answer.is_unreadable |= report.is_body_unreadable;
         answer.matches |= found.iter().fold(0, |bits, found| bits | 1 << found.target);
         if report.has_run_out || !dear.is_empty() || report.steps > PASS_STEPS {
@@ -587,6 +590,29 @@ mod tests {
         let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
         assert!(matches!(found, Selected::Matches { selectors: 0b100, .. }), "{found:?}");
         assert_eq!((scratch.take_given_up(), scratch.take_bodies_unreadable()), (1, 1));
+    }
+
+    #[test]
+    fn reading_in_one_way_is_not_what_filters_of_another_way_miss() {
+        let mut all = Selectors::new();
+        let json = filter("b.x = 1");
+        let none = ConsumerFilter { format: BodyFormat::None, ..ConsumerFilter::clone(&json) };
+        let fix = ConsumerFilter { format: BodyFormat::Json, ..ConsumerFilter::clone(&json) };
+        for filter in [json, Arc::new(none), Arc::new(fix)] {
+            let _ = all.join(Some(&filter), 1).unwrap();
+        }
+        let body = alloc::format!("{{\"x\":1,\"t\":\"{}\"}}", "a".repeat(1_000_000));
+        let view =
+            MessageView { properties: &[0, 0], body: body.as_bytes(), ..MessageView::default() };
+        for _ in 0..2 {
+            let found = all.ask(SelectorBits::MAX, &view, &mut SelectScratch::default());
+            let Selected::Matches { selectors, dear, .. } = found else { panic!("{found:?}") };
+            assert_eq!(selectors, 0b1010);
+            all.make_dear(dear);
+        }
+        assert_eq!(all.dear(), 0b1010);
+        let mut alone = all.all.iter().flatten().filter(|one| one.alone.get().is_some());
+        assert!(alone.next().is_none(), "nobody was asked alone");
     }
 
     #[test]
