@@ -13,12 +13,29 @@ pub(crate) struct Steps {
     /// What was done beside them.
     allowed: u64,
     has_run_out: bool,
+    /// Decoding strings of the body is part of reading it.
+    allows_strings: bool,
 }
 
 impl Steps {
     /// None yet, of so many.
     pub(crate) fn new(max: u64) -> Steps {
-        Steps { max, left: max, allowed: 0, has_run_out: false }
+        Steps { max, left: max, ..Steps::default() }
+    }
+
+    /// The same, where decoding strings of the body counts as reading it: that one filter wants a long one is nothing that
+    /// others should pay.
+    pub(crate) fn with_strings(max: u64) -> Steps {
+        Steps { allows_strings: true, ..Steps::new(max) }
+    }
+
+    /// Asks to decode a string that is wanted. False as of [`Steps::spend`].
+    pub(crate) fn spend_on_string(&mut self, steps: u64) -> bool {
+        if self.allows_strings {
+            self.allow(steps);
+            return true;
+        }
+        self.spend(steps)
     }
 
     /// Asks to do something. False where it would be more than there may be: then it must not be done, and nothing that

@@ -266,7 +266,7 @@ impl Scanner<'_> {
     #[cold]
     fn decoded(&mut self, node: NodeId, start: usize, end: usize) -> Result<(), Invalid> {
         let Some(slot) = self.trie.slot(node) else { return Ok(()) };
-        if !self.steps.spend(steps::of_escapes(end - start)) {
+        if !self.steps.spend_on_string(steps::of_escapes(end - start)) {
             return Err(Invalid);
         }
         let begin = self.made.len();

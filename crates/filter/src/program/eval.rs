@@ -30,9 +30,9 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Begins with a message, which may take so many steps.
+    /// Begins with a message, which may take these steps.
     #[inline]
-    pub(crate) fn begin(&mut self, program: &Program, steps_max: u64) {
+    pub(crate) fn begin(&mut self, program: &Program, steps: Steps) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
             // After 2^32 messages old results would look new.
@@ -51,7 +51,7 @@ impl Room {
             self.elements.clear();
             self.elements.shrink_to(ELEMENTS_KEPT_MAX);
         }
-        self.steps = Steps::new(steps_max);
+        self.steps = steps;
     }
 }
 

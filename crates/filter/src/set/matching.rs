@@ -61,7 +61,8 @@ impl Report {
 pub struct Shares {
     /// Those that are evaluated: a bit for each target, which are below 64 then. Of the others nothing is said that means anything.
     pub asked: u64,
-    /// Steps that each has for being evaluated, whatever the others take, as long as reading the message leaves as much.
+    /// Steps that each has for being evaluated, all its branches together, whatever the others take, as long as reading the message
+    /// leaves as much for all.
     pub each: u64,
     /// One that takes more for that is told of.
     pub dear: u64,
@@ -82,7 +83,25 @@ pub struct Dear {
 struct Sharing<'s> {
     shares: Shares,
     dear: &'s mut Vec<Dear>,
+    /// By target, what is known of its filter.
+    filters: [Held; TARGETS],
+    /// What is held for all of them.
+    held: u64,
+    /// Branches that are to be looked at yet. One that is TRUE takes a step.
+    branches: u64,
 }
+
+/// What others leave a filter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Branches that are to be evaluated yet.
+    branches: u32,
+    /// What is left of its share.
+    steps: u64,
+}
+
+/// Targets of filters with shares.
+const TARGETS: usize = 64;
 
 /// Memory for matching, used again for the next message. Any set may use it.
 #[derive(Debug, Default)]
@@ -116,8 +135,8 @@ impl FilterSet {
     }
 
     /// As [`FilterSet::matches`], but what one filter takes for being evaluated does not end the others, which have their
-    /// shares. Appends to `dear` those that took much; one may be there several times. The steps run out where it is reading the message that
-    /// takes too many, or what is done for all filters at once.
+    /// shares. Appends to `dear` those that took much; one may be there several times. The steps run out where what is done for all filters
+    /// at once takes too many: long numbers of a body, looking long values up, computing. Decoding strings counts as reading.
     pub fn matches_shared(
         &self,
         message: &Message<'_>,
@@ -133,7 +152,7 @@ impl FilterSet {
         {
             return report;
         }
-        self.match_by_groups(message, steps_max, Some(Sharing { shares, dear }), scratch, out)
+        self.match_by_groups(message, steps_max, Some(Sharing::new(shares, dear)), scratch, out)
     }
 
     #[inline(never)]
@@ -149,7 +168,11 @@ impl FilterSet {
             return Report::default();
         }
         let before = out.len();
-        scratch.room.begin(&self.program, steps_max);
+        let steps = match sharing {
+            None => Steps::new(steps_max),
+            Some(_) => Steps::with_strings(steps_max),
+        };
+        scratch.room.begin(&self.program, steps);
         let is_body_unreadable = self.find(message, sharing, scratch, out);
         Report::of(&scratch.room.steps, is_body_unreadable, out, before)
     }
@@ -197,7 +220,10 @@ impl FilterSet {
             steps.spend((candidates.len() - before) as u64);
         });
         *messages += 1;
-        for (place, &branch) in candidates.iter().enumerate() {
+        if let Some(sharing) = &mut sharing {
+            sharing.begin(self, candidates, &room.steps);
+        }
+        for &branch in &*candidates {
             if room.steps.has_run_out() {
                 break;
             }
@@ -206,6 +232,9 @@ impl FilterSet {
             // Dead branches name none.
             let Some(Some(entry)) = self.filters.get(filter) else { continue };
             let is_several = entry.branches.len() > 1;
+            if let Some(sharing) = &mut sharing {
+                sharing.come_to(branch.rest != NONE, &entry.uses);
+            }
             if is_several && matched.get(filter) == Some(messages) {
                 continue;
             }
@@ -214,10 +243,7 @@ impl FilterSet {
                     Evaluation { program: &self.program, message, extracted, room };
                 let is_true = match &mut sharing {
                     None => evaluation.is_true(branch.rest),
-                    Some(sharing) => {
-                        let others = candidates.len() - place - 1;
-                        sharing.evaluate(&mut evaluation, branch.rest, others, &entry.uses)
-                    }
+                    Some(sharing) => sharing.evaluate(&mut evaluation, branch.rest, &entry.uses),
                 };
                 if !is_true {
                     continue;
@@ -242,26 +268,68 @@ impl FilterSet {
     }
 }
 
-impl Sharing<'_> {
-    /// Whether a part is TRUE, for the filters of these uses; so many `others` are evaluated behind it.
-    fn evaluate(
-        &mut self,
-        evaluation: &mut Evaluation<'_>,
-        part: NodeId,
-        others: usize,
-        uses: &[Match],
-    ) -> bool {
-        let Shares { asked, each, dear } = self.shares;
-        if uses.iter().all(|found| found.target < 64 && asked & 1 << found.target == 0) {
+/// The place of a filter with shares, by what was given with its use.
+fn target_of(uses: &[Match]) -> usize {
+    uses.first().map_or(0, |found| found.target as usize % TARGETS)
+}
+
+impl<'s> Sharing<'s> {
+    fn new(shares: Shares, dear: &'s mut Vec<Dear>) -> Sharing<'s> {
+        Sharing { shares, dear, filters: [Held::default(); TARGETS], held: 0, branches: 0 }
+    }
+
+    /// Counts the branches that may be evaluated, and holds a share for each filter that has some. Where there are not enough
+    /// steps for all shares these are smaller.
+    fn begin(&mut self, set: &FilterSet, candidates: &[BranchId], steps: &Steps) {
+        let mut present = 0_u64;
+        for &branch in candidates {
+            let branch = set.branches[branch as usize];
+            let entry = set.filters.get(branch.filter as usize).and_then(Option::as_ref);
+            if let Some(entry) = entry.filter(|_| branch.rest != NONE) {
+                let target = target_of(&entry.uses);
+                self.filters[target].branches += 1;
+                present |= 1 << target;
+            }
+        }
+        self.branches = candidates.len() as u64;
+        present &= self.shares.asked;
+        let count = u64::from(present.count_ones());
+        let all = steps.left().saturating_sub(self.branches);
+        let share = self.shares.each.min(all / count.max(1));
+        self.held = share * count;
+        while present != 0 {
+            self.filters[present.trailing_zeros() as usize].steps = share;
+            present &= present - 1;
+        }
+    }
+
+    /// The next branch is one of a filter, which may have to be evaluated.
+    fn come_to(&mut self, is_evaluated: bool, uses: &[Match]) {
+        self.branches -= 1;
+        if is_evaluated {
+            self.filters[target_of(uses)].branches -= 1;
+        }
+    }
+
+    /// Whether a part is TRUE, for the filter of these uses. What it may take leaves others what is held for them.
+    fn evaluate(&mut self, evaluation: &mut Evaluation<'_>, part: NodeId, uses: &[Match]) -> bool {
+        let target = target_of(uses);
+        if self.shares.asked & 1 << target == 0 {
             return false;
         }
         let left = evaluation.room.steps.left();
-        let most = left.saturating_sub(each.saturating_mul(others as u64)).max(each);
-        let kept = evaluation.room.steps.narrow(most);
+        let own = self.filters[target];
+        // That it is TRUE takes one, too.
+        let kept_back = self.held - own.steps + self.branches + 1;
+        let kept = evaluation.room.steps.narrow(left.saturating_sub(kept_back));
         let is_true = evaluation.is_true(part);
         let has_given_up = evaluation.room.steps.widen(kept);
         let steps = left - evaluation.room.steps.left();
-        if has_given_up || steps > dear {
+        // Without further branches it needs nothing any more.
+        let used = if own.branches == 0 { own.steps } else { own.steps.min(steps) };
+        self.held -= used;
+        self.filters[target].steps -= used;
+        if has_given_up || steps > self.shares.dear {
             let of = |found: &Match| Dear { target: found.target, steps, has_given_up };
             self.dear.extend(uses.iter().map(of));
         }

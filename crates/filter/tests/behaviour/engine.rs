@@ -395,6 +395,33 @@ fn what_one_filter_takes_is_not_what_others_miss() {
     assert_eq!(dear.iter().map(|dear| dear.target).collect::<Vec<_>>(), [2]);
 }
 
+/// A filter has its share once, however many branches it has.
+#[test]
+fn branches_of_one_filter_leave_others_their_shares() {
+    for count in [10, 30, 61, 62] {
+        let mut pair = Pair::new(count);
+        for number in 0..count {
+            let branch = |branch| format!("h{branch} = 1 AND b.text LIKE '%q{number}x{branch}%'");
+            let branches: Vec<String> = (0..8).map(branch).collect();
+            pair.add(&format!("({})", branches.join(") OR (")), number);
+        }
+        pair.add("b.text LIKE '%needle%'", 62);
+        pair.add("h3 = 1 AND b.text LIKE '%needle%'", 63);
+        let mut sample = Sample::body(&format!("{{\"text\": \"{}needle\"}}", "a".repeat(800)));
+        let all = (0..8).map(|number| format!("h{number}")).chain(["hv".to_owned()]);
+        let headers = all.fold(Table::new(), |table, name| table.with(&name, 1));
+        let properties = Properties { headers: Some(headers), ..Properties::default() };
+        sample.properties = properties.to_bytes();
+        let shares = Shares { asked: u64::MAX, each: 512, dear: 16 };
+        let (mut found, mut dear) = (Vec::new(), Vec::new());
+        let (message, scratch) = (sample.message(), &mut pair.scratch);
+        let report =
+            pair.set.matches_shared(&message, 32_768, shares, scratch, &mut found, &mut dear);
+        let targets: Vec<u64> = found.iter().map(|found| found.target).collect();
+        assert_eq!((targets, report.has_run_out), (vec![62, 63], false), "{count}: {report:?}");
+    }
+}
+
 #[test]
 fn a_set_over_its_limits_refuses_and_stays_as_it_is() {
     let limits = SetLimits {

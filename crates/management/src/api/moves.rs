@@ -257,8 +257,8 @@ fn carry_out(job: &Job, broker: &dyn Running, mirror: &Mirror) {
                 (Some(_), _, 0) => {
                     Some(format!("no more match the filter: {missing} fewer than asked for"))
                 }
-                (Some(_), _, many) => Some(format!(
-                    "{many} messages stay for which the filter would have taken too long"
+                (Some(_), _, times) => Some(format!(
+                    "the filter would have taken too long {times} times: such messages stay"
                 )),
             };
             status.end(State::Completed, why);

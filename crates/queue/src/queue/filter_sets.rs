@@ -12,7 +12,7 @@ use super::selectors::{ConsumerFilter, Number, SELECTORS_MAX, SelectorBits, bit}
 const SET_BYTES_MAX: usize = 1 << 20;
 
 /// Bounds of a set.
-pub(super) const SET_LIMITS: SetLimits = SetLimits {
+const SET_LIMITS: SetLimits = SetLimits {
     filters_max: SELECTORS_MAX,
     unindexed_max: SELECTORS_MAX,
     paths_max: 1000,

@@ -3,15 +3,13 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::{Cell, OnceCell};
+use core::cell::Cell;
 use core::fmt;
 
 use lepus_base::HashState;
-use lepus_filter::{
-    BodyFormat, Dear, Filter, FilterSet, Match, Message, Meta, Report, Scratch, Shares, Way,
-};
+use lepus_filter::{BodyFormat, Dear, Filter, Match, Message, Meta, Report, Scratch, Shares, Way};
 
-use super::filter_sets::{Filed, FilterSets, Pass, SET_LIMITS};
+use super::filter_sets::{Filed, FilterSets, Pass};
 use crate::message::MessageView;
 
 /// Selectors that a queue has at most.
@@ -21,8 +19,6 @@ pub const SELECTORS_MAX: usize = 64;
 const STEPS_MAX: u64 = 32_768;
 /// Steps of filters that count as much as a message.
 pub(super) const STEPS_PER_MESSAGE: u64 = 128;
-/// Steps that take as long as a filter's unit of effort, some two microseconds.
-const EFFORT_STEPS: u64 = 200;
 
 /// Steps that a pass of filters may take before it is asked which of them are dear: as long as eight messages.
 const PASS_STEPS: u64 = 8 * STEPS_PER_MESSAGE;
@@ -34,8 +30,6 @@ const SHARES: Shares = Shares {
     each: STEPS_MAX / SELECTORS_MAX as u64,
     dear: PASS_STEPS / SELECTORS_MAX as u64,
 };
-/// Steps that a message may take where filters are asked one by one, each of which reads it again: some five milliseconds.
-const EACH_STEPS: u64 = 16 * STEPS_MAX;
 
 /// The filter of a consumer.
 #[derive(Clone)]
@@ -167,25 +161,8 @@ struct Selector {
     consumers: u32,
     /// Where its filter is; [`EVERYTHING`] has none.
     filed: Option<Filed>,
-    /// Itself alone, to be asked where all together take too much; made when they do for the first time.
-    alone: OnceCell<Box<FilterSet>>,
     /// How often it took more than its share.
     given_up: Cell<u64>,
-}
-
-impl Selector {
-    /// Itself alone, at a place of all; none for everything. It is made where it is not there, which takes steps.
-    fn alone(&self, place: usize, steps: &mut u64) -> Option<&FilterSet> {
-        let filter = self.filter.as_ref()?;
-        let made = || {
-            *steps += EFFORT_STEPS * filter.filter.effort() as u64;
-            let mut alone = Box::new(FilterSet::new(SET_LIMITS, filter.hash));
-            let added = alone.add(&filter.filter, place as u64);
-            assert!(added.is_ok(), "what a set with others takes is taken alone");
-            alone
-        };
-        Some(self.alone.get_or_init(made))
-    }
 }
 
 /// What selectors were found to say of a message.
@@ -300,9 +277,9 @@ impl Selectors {
         if place == self.all.len() {
             self.all.push(None);
         }
-        let (alone, given_up) = (OnceCell::new(), Cell::new(0));
+        let given_up = Cell::new(0);
         let filter = filter.cloned();
-        self.all[place] = Some(Selector { filter, consumers, filed, alone, given_up });
+        self.all[place] = Some(Selector { filter, consumers, filed, given_up });
         self.present |= bit(number);
         Ok((number, true))
     }
@@ -399,38 +376,42 @@ impl Selectors {
         answer.is_unreadable |= report.is_body_unreadable;
         answer.matches |= found.iter().fold(0, |bits, found| bits | 1 << found.target);
         if report.has_run_out || !dear.is_empty() || report.steps > PASS_STEPS {
-            self.see_what_took_much((pass, asked), message, &report, scratch, answer);
+            self.see_what_took_much((pass, asked), &report, scratch, answer);
         }
     }
 
-    /// A pass took much: looks for those because of whom it did. Where it took more than it may, they are asked one by one, so
-    /// that what one takes is not what others miss.
+    /// A pass took much: looks for those because of whom it did. Where it took more than it may for what is done for all of them
+    /// at once, nobody of it matches.
     #[cold]
     fn see_what_took_much(
         &self,
         (pass, asked): (&Pass, SelectorBits),
-        message: &Message<'_>,
         report: &Report,
         scratch: &mut SelectScratch,
         answer: &mut Answer,
     ) {
-        let evaluated: u64 = scratch.dear.iter().map(|dear| dear.steps).sum();
-        let most = if evaluated > PASS_STEPS { 0 } else { DEAR_STEPS };
+        let mut taken = [0; SELECTORS_MAX];
         let mut given_up = 0;
         for dear in &scratch.dear {
-            let it = 1 << dear.target;
-            answer.dear |= if dear.steps > most || dear.has_given_up { it } else { 0 };
-            given_up |= if dear.has_given_up { it } else { 0 };
+            taken[dear.target as usize] += dear.steps;
+            given_up |= if dear.has_given_up { 1 << dear.target } else { 0 };
+        }
+        let evaluated: u64 = taken.iter().sum();
+        let many = |most| (0..).zip(taken).filter(move |(_, taken)| *taken > most);
+        answer.dear |= many(DEAR_STEPS).fold(given_up, |bits, (number, _)| bits | bit(number));
+        // There may be many that take a little.
+        let others = taken.iter().filter(|taken| **taken <= DEAR_STEPS).sum::<u64>();
+        if others > PASS_STEPS {
+            answer.dear |= many(0).fold(0, |bits, (number, _)| bits | bit(number));
         }
         if report.has_run_out {
-            self.ask_each(pass.members & asked, message, scratch, answer);
-            return;
+            given_up = pass.members & asked;
         }
         numbers(given_up).for_each(|number| self.give_up(number, scratch));
         if pass.is_dear || report.steps.saturating_sub(evaluated) <= PASS_STEPS {
             return;
         }
-        // What is left is mostly reading a long body. Others need not wait for that.
+        // What is left is mostly reading a body. Others need not wait for that.
         let reading = numbers(pass.members).filter(|number| {
             self.filter(*number).is_some_and(|filter| filter.filter.reads_bodies())
         });
@@ -448,44 +429,12 @@ impl Selectors {
         }
     }
 
-    /// Asks filters one by one, each with its share. Those that are not asked any more after a while have given up.
-    fn ask_each(
-        &self,
-        asked: SelectorBits,
-        message: &Message<'_>,
-        scratch: &mut SelectScratch,
-        answer: &mut Answer,
-    ) {
-        let share = STEPS_MAX / u64::from(asked.count_ones().max(1));
-        for number in numbers(asked) {
-            if answer.steps > EACH_STEPS {
-                self.give_up(number, scratch);
-                continue;
-            }
-            let Some(Some(selector)) = self.all.get(usize::from(number)) else { continue };
-            let alone = selector.alone(usize::from(number), &mut answer.steps);
-            let Some(alone) = alone else { continue };
-            let SelectScratch { scratch: room, found, .. } = scratch;
-            found.clear();
-            let report = alone.matches(message, share, room, found);
-            answer.steps += report.steps;
-            answer.is_unreadable |= report.is_body_unreadable;
-            answer.matches |= if found.is_empty() { 0 } else { bit(number) };
-            answer.dear |= if report.steps > DEAR_STEPS { bit(number) } else { 0 };
-            if report.has_run_out {
-                self.give_up(number, scratch);
-            }
-        }
-    }
-
     /// Allocated bytes, about.
     pub(super) fn memory_bytes(&self) -> usize {
         let texts = self.all.iter().flatten().filter_map(|selector| selector.filter.as_ref());
-        let alone = self.all.iter().flatten().filter_map(|selector| selector.alone.get());
         self.all.capacity() * size_of::<Option<Selector>>()
             + texts.map(|filter| filter.text().len()).sum::<usize>()
             + self.sets.memory_bytes()
-            + alone.map(|alone| alone.bytes()).sum::<usize>()
     }
 }
 
@@ -604,15 +553,14 @@ mod tests {
         let body = alloc::format!("{{\"x\":1,\"t\":\"{}\"}}", "a".repeat(1_000_000));
         let view =
             MessageView { properties: &[0, 0], body: body.as_bytes(), ..MessageView::default() };
+        let mut scratch = SelectScratch::default();
         for _ in 0..2 {
-            let found = all.ask(SelectorBits::MAX, &view, &mut SelectScratch::default());
+            let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
             let Selected::Matches { selectors, dear, .. } = found else { panic!("{found:?}") };
-            assert_eq!(selectors, 0b1010);
+            assert_eq!((selectors, scratch.take_given_up()), (0b1010, 0));
             all.make_dear(dear);
         }
         assert_eq!(all.dear(), 0b1010);
-        let mut alone = all.all.iter().flatten().filter(|one| one.alone.get().is_some());
-        assert!(alone.next().is_none(), "nobody was asked alone");
     }
 
     #[test]
@@ -657,13 +605,12 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_kept_once_until_all_together_take_too_much() {
+    fn a_filter_is_kept_once_and_not_anew_where_one_takes_too_much() {
         let mut all = Selectors::new();
         let many = |from: usize| {
             let values: Vec<_> = (from..from + 60).map(|n| alloc::format!("'{n}'")).collect();
             alloc::format!("p.type IN ({})", values.join(", "))
         };
-        let mut sets = 0;
         for number in 0..9 {
             let text = match number {
                 // What it takes is not to be had of the others.
@@ -671,7 +618,6 @@ mod tests {
                 _ => many(100 * number),
             };
             let _ = all.join(Some(&filter(&text)), 1).unwrap();
-            sets += all.sets.memory_bytes() / 9;
         }
         let once = all.memory_bytes();
         let texts: usize = (1..10).map(|n| all.filter(n).unwrap().text().len()).sum();
@@ -687,20 +633,44 @@ mod tests {
         let properties = Properties { message_type: Some("120".into()), ..Properties::default() };
         let properties = properties.to_bytes();
         let mut scratch = SelectScratch::default();
-        let mut ask_about = |body: &str| {
+        let mut ask_about = |all: &Selectors, body: &str| {
             let (properties, body) = (&properties[..], body.as_bytes());
             let view = MessageView { properties, body, ..MessageView::default() };
             let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
             assert!(matches!(found, Selected::Matches { selectors: 0b100, .. }), "{found:?}");
-            assert_eq!(scratch.take_given_up(), 1);
+            scratch.take_given_up()
         };
         // Others need not be asked anew where evaluating one takes too much.
-        ask_about(&alloc::format!("{{\"t\":\"{}\"}}", "a".repeat(20_000)));
-        assert_eq!(all.memory_bytes(), once);
-        // They are where it is the reading of the message.
-        ask_about(&alloc::format!("{{\"t\":\"{}\"}}", "\\n".repeat(50_000)));
-        assert!(all.memory_bytes() > once + sets / 2, "{} of {once}", all.memory_bytes());
-        // They say the same.
+        let long = alloc::format!("{{\"t\":\"{}\"}}", "a".repeat(200_000));
+        assert_eq!((ask_about(&all, &long), all.memory_bytes()), (1, once));
+        // Nor where it is a string that has to be decoded.
+        let escaped = alloc::format!("{{\"t\":\"{}\"}}", "\\n".repeat(100_000));
+        assert_eq!((ask_about(&all, &escaped), all.memory_bytes()), (1, once));
         assert_eq!(ask(&all, "830"), 1 << 9);
+    }
+
+    #[test]
+    fn where_reading_takes_too_much_those_who_read_are_dear_and_others_are_right() {
+        let mut all = Selectors::new();
+        for text in ["b.n = 1", "p.type = 'gold'", "p.type = 'gold' AND b.x IS MISSING"] {
+            let _ = all.join(Some(&filter(text)), 1).unwrap();
+        }
+        let properties = Properties { message_type: Some("gold".into()), ..Properties::default() };
+        let properties = properties.to_bytes();
+        let number = alloc::format!("\"n\":{}", "9".repeat(99));
+        let body = alloc::format!("{{{}}}", [&number[..]; 600].join(","));
+        let (properties, body) = (&properties[..], body.as_bytes());
+        let view = MessageView { properties, body, ..MessageView::default() };
+        let mut scratch = SelectScratch::default();
+        for (expected, given_up, dear) in [(0, 3, 0b1010), (0b100, 2, 0)] {
+            let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
+            let Selected::Matches { selectors, dear: new, steps } = found else {
+                panic!("{found:?}")
+            };
+            assert_eq!((selectors, scratch.take_given_up(), new), (expected, given_up, dear));
+            assert!(steps < 2 * STEPS_MAX, "{steps}");
+            all.make_dear(new);
+        }
+        assert_eq!((all.given_up(1), all.given_up(2), all.given_up(3)), (2, 1, 2));
     }
 }

@@ -586,6 +586,6 @@ fn a_move_tells_for_how_many_messages_its_filter_would_have_taken_too_long() {
     let order = json!({"vhost": "/", "from": "from", "to": "to", "filter": filter});
     let row = outcome(&user, &begin(&user, &order));
     assert_eq!((&row["state"], &row["moved"]), (&json!("completed"), &json!(1)), "{row}");
-    let reason = "1 messages stay for which the filter would have taken too long";
+    let reason = "the filter would have taken too long 1 times: such messages stay";
     assert_eq!(row["reason"], reason, "{row}");
 }

@@ -33,7 +33,7 @@ pub(super) struct Course<'a> {
     broker: &'a dyn Running,
     mirror: &'a Mirror,
     stop: &'a AtomicBool,
-    /// Messages for which the filter would have taken too long, as far as is known.
+    /// How often the filter would have taken too long for a message, as far as is known.
     given_up: Cell<u64>,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Messages that stay since the filter would have taken too long for them.
+    /// How often the filter would have taken too long for a message, which stays; also for other consumers that have it.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up.get()
     }
