@@ -362,7 +362,7 @@ impl Queue {
 
     pub(crate) fn dispatch(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> Dispatched {
         let mut left = budget;
-        let more = self.dispatch_within(now, &mut left, sink);
+        let more = self.dispatch_within(now, (&mut left, false), sink);
         let is_some_left = self.rules.is_some() && self.drop_unmatched(now, &mut { budget }, sink);
         Dispatched { more: is_some_left || more, used: budget - left }
     }
@@ -508,13 +508,13 @@ impl Queue {
             *budget -= 1;
         }
         if !self.has_filters() {
-            return self.dispatch_within(now, budget, sink);
+            return self.dispatch_within(now, (budget, true), sink);
         }
         // What filters look at is little while others are served: what has no time left does not wait for that.
         if self.prepare(sink) && self.expire(now, budget, sink) {
             return *budget == 0;
         }
-        let more = self.dispatch_within(now, &mut { looks }, sink);
+        let more = self.dispatch_within(now, (&mut { looks }, true), sink);
         self.rules.is_some() && self.drop_unmatched(now, budget, sink) || more
     }
 

@@ -464,17 +464,17 @@ impl Aside {
         })
     }
 
-    /// The next of these selectors that can do something, each in turn, and what. Those that are `dear` catch up as long as
-    /// they took less than the others, or nobody else can do anything.
+    /// The next of these selectors that can do something, each in turn, and what. Those that are `dear` catch up, if they may at all,
+    /// as long as they took less than the others, or nobody else can do anything.
     pub(super) fn next_step(
         &mut self,
         selectors: SelectorBits,
-        dear: SelectorBits,
+        (dear, dear_too): (SelectorBits, bool),
         front: Option<Key>,
     ) -> Option<(Number, Step)> {
-        let held = if self.dear_ahead > 0 { selectors & dear } else { 0 };
+        let held = if self.dear_ahead > 0 || !dear_too { selectors & dear } else { 0 };
         match self.next_of(selectors, held, front) {
-            None if held != 0 => self.next_of(selectors, 0, front),
+            None if held != 0 && dear_too => self.next_of(selectors, 0, front),
             found => found,
         }
     }

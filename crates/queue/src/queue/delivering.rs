@@ -23,8 +23,8 @@ pub(super) struct Delivering<'q> {
 pub(super) enum Stepped {
     /// Others can go on.
     Done,
-    /// The queue has to wait for something to be read.
-    Waits,
+    /// The queue has to wait for something to be read; or what it has more is for its work alone.
+    Waits { has_more: bool },
     /// It came to a message that it matches and that has no time left.
     Expired(Key),
 }

@@ -52,7 +52,7 @@ impl Queue {
     pub(super) fn dispatch_within(
         &mut self,
         now: Now,
-        budget: &mut usize,
+        (budget, dear_too): (&mut usize, bool),
         sink: &mut impl Sink,
     ) -> bool {
         loop {
@@ -71,9 +71,9 @@ impl Queue {
             if self.has_filters() {
                 *budget -= 1;
                 let after = self.rules.as_ref().and_then(|rules| rules.unmatched_after);
-                match self.delivering().step(now, after, budget, sink) {
+                match self.delivering().step(now, after, (budget, dear_too), sink) {
                     Stepped::Done => self.end_filters(),
-                    Stepped::Waits => return false,
+                    Stepped::Waits { has_more } => return has_more,
                     Stepped::Expired(key) => {
                         if self.must_wait_with_letter(sink) {
                             return *budget == 0;

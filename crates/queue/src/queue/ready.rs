@@ -694,11 +694,11 @@ impl Ready {
         }
     }
 
-    /// What one of these selectors does next, of which some are `dear`.
+    /// What one of these selectors does next, of which some are dear, and may catch up or not.
     pub(super) fn next_step(
         &mut self,
         selectors: SelectorBits,
-        dear: SelectorBits,
+        dear: (SelectorBits, bool),
     ) -> Option<(Number, Step)> {
         let front = self.front().map(Key::of);
         self.aside.as_mut()?.next_step(selectors, dear, front)

@@ -20,13 +20,14 @@ use crate::log::QueueLog;
 pub(super) const REREAD: usize = 15;
 
 impl Delivering<'_> {
-    /// Lets the selector whose turn it is do one thing. What nobody wants is dropped `after` a time.
+    /// Lets the selector whose turn it is do one thing. What nobody wants is dropped `after` a time. Dear ones catch up only where
+    /// `dear_too` says so: whoever publishes does not wait for that.
     #[inline(never)]
     pub(super) fn step(
         mut self,
         now: Now,
         after: Option<Duration>,
-        budget: &mut usize,
+        (budget, dear_too): (&mut usize, bool),
         sink: &mut impl Sink,
     ) -> Stepped {
         if self.messages.ready.aside().is_none() {
@@ -35,7 +36,8 @@ impl Delivering<'_> {
         let dear = self.consumers.selectors().map_or(0, Selectors::dear);
         let mut steps = STEPS_PER_MESSAGE;
         let mut by_dear = false;
-        let stepped = match self.messages.ready.next_step(self.consumers.ready_selectors(), dear) {
+        let ready = self.consumers.ready_selectors();
+        let stepped = match self.messages.ready.next_step(ready, (dear, dear_too)) {
             Some((_, Step::Look)) => self.look_at_front(dear, now, &mut steps, sink),
             Some((number, Step::CatchUp(from))) => {
                 by_dear = dear & bit(number) != 0;
@@ -50,10 +52,11 @@ impl Delivering<'_> {
                 self.give_aside(number, key, sink);
                 Stepped::Done
             }
+            None if !dear_too && dear & ready != 0 => return Stepped::Waits { has_more: true },
             None => {
                 return race!(
                     "a damaged index has fewer messages than were counted",
-                    Stepped::Waits
+                    Stepped::Waits { has_more: false }
                 );
             }
         };
@@ -95,7 +98,7 @@ impl Delivering<'_> {
         match ask(self.consumers, asked, front, steps, sink) {
             Selected::Pending => {
                 self.messages.waits = true;
-                return Stepped::Waits;
+                return Stepped::Waits { has_more: false };
             }
             Selected::Matches { selectors, .. } => {
                 let laid = self.messages.ready.lay_aside(selectors, asked, now.instant);
