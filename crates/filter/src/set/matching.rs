@@ -109,6 +109,8 @@ pub struct Scratch {
     extracted: Extracted,
     room: Room,
     candidates: Vec<BranchId>,
+    /// Those that had not enough steps while others were to come.
+    again: Vec<BranchId>,
     /// By filter, the message that it matched last, for those of several branches.
     matched: Vec<u64>,
     messages: u64,
@@ -192,7 +194,7 @@ impl FilterSet {
         scratch: &mut Scratch,
         out: &mut Vec<Match>,
     ) -> bool {
-        let Scratch { extracted, room, candidates, matched, messages } = scratch;
+        let Scratch { extracted, room, candidates, again, matched, messages } = scratch;
         let paths = &self.program.paths;
         // A message is at least one.
         room.steps.spend(1);
@@ -223,11 +225,12 @@ impl FilterSet {
         if let Some(sharing) = &mut sharing {
             sharing.begin(self, candidates, &room.steps);
         }
-        for &branch in &*candidates {
+        again.clear();
+        for &at in &*candidates {
             if room.steps.has_run_out() {
                 break;
             }
-            let branch = self.branches[branch as usize];
+            let branch = self.branches[at as usize];
             let filter = branch.filter as usize;
             // Dead branches name none.
             let Some(Some(entry)) = self.filters.get(filter) else { continue };
@@ -243,7 +246,14 @@ impl FilterSet {
                     Evaluation { program: &self.program, message, extracted, room };
                 let is_true = match &mut sharing {
                     None => evaluation.is_true(branch.rest),
-                    Some(sharing) => sharing.evaluate(&mut evaluation, branch.rest, &entry.uses),
+                    Some(sharing) => {
+                        let (is_true, has_given_up) =
+                            sharing.evaluate(&mut evaluation, branch.rest, &entry.uses);
+                        if has_given_up {
+                            again.push(at);
+                        }
+                        is_true
+                    }
                 };
                 if !is_true {
                     continue;
@@ -264,7 +274,38 @@ impl FilterSet {
                 ref uses => out.extend_from_slice(uses),
             }
         }
+        if let Some(sharing) = sharing
+            && !again.is_empty()
+        {
+            let evaluation = Evaluation { program: &self.program, message, extracted, room };
+            self.evaluate_again(sharing, evaluation, again, out);
+        }
         is_body_unreadable
+    }
+
+    /// Evaluates branches that had not enough steps while others were to come, with what these have left.
+    #[cold]
+    fn evaluate_again(
+        &self,
+        mut sharing: Sharing<'_>,
+        mut evaluation: Evaluation<'_>,
+        branches: &[BranchId],
+        out: &mut Vec<Match>,
+    ) {
+        for &at in branches {
+            let branch = self.branches[at as usize];
+            let Some(Some(entry)) = self.filters.get(branch.filter as usize) else { continue };
+            let is_known = entry.uses.iter().any(|found| out.contains(found));
+            if evaluation.room.steps.has_run_out() {
+                return;
+            }
+            if !is_known
+                && sharing.evaluate_alone(&mut evaluation, branch.rest, &entry.uses)
+                && evaluation.room.steps.spend(entry.uses.len() as u64)
+            {
+                out.extend_from_slice(&entry.uses);
+            }
+        }
     }
 }
 
@@ -311,11 +352,17 @@ impl<'s> Sharing<'s> {
         }
     }
 
-    /// Whether a part is TRUE, for the filter of these uses. What it may take leaves others what is held for them.
-    fn evaluate(&mut self, evaluation: &mut Evaluation<'_>, part: NodeId, uses: &[Match]) -> bool {
+    /// Whether a part is TRUE, for the filter of these uses, and whether it would have taken too much. What it may take leaves
+    /// others what is held for them.
+    fn evaluate(
+        &mut self,
+        evaluation: &mut Evaluation<'_>,
+        part: NodeId,
+        uses: &[Match],
+    ) -> (bool, bool) {
         let target = target_of(uses);
         if self.shares.asked & 1 << target == 0 {
-            return false;
+            return (false, false);
         }
         let left = evaluation.room.steps.left();
         let own = self.filters[target];
@@ -332,6 +379,31 @@ impl<'s> Sharing<'s> {
         if has_given_up || steps > self.shares.dear {
             let of = |found: &Match| Dear { target: found.target, steps, has_given_up };
             self.dear.extend(uses.iter().map(of));
+        }
+        (is_true && !has_given_up, has_given_up)
+    }
+
+    /// The same for one that would have taken too much, with all that is left.
+    fn evaluate_alone(
+        &mut self,
+        evaluation: &mut Evaluation<'_>,
+        part: NodeId,
+        uses: &[Match],
+    ) -> bool {
+        let left = evaluation.room.steps.left();
+        // That it is TRUE takes a step.
+        let kept = evaluation.room.steps.narrow(left.saturating_sub(uses.len() as u64));
+        let is_true = evaluation.is_true(part);
+        let has_given_up = evaluation.room.steps.widen(kept);
+        let steps = left - evaluation.room.steps.left();
+        let of_filter = |dear: &&mut Dear| {
+            dear.has_given_up && uses.iter().any(|found| found.target == dear.target)
+        };
+        // One for each branch that is evaluated again, in their order.
+        if let Some(dear) = self.dear.iter_mut().find(of_filter)
+            && !has_given_up
+        {
+            (dear.steps, dear.has_given_up) = (dear.steps + steps, false);
         }
         is_true && !has_given_up
     }

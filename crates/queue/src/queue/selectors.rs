@@ -173,6 +173,8 @@ struct Answer {
     steps: u64,
     /// Of these, the ones of reading the message, which have no bound of their own.
     reading_steps: u64,
+    /// Steps that are held for those who are asked later.
+    held: u64,
     /// Those that are dear.
     dear: SelectorBits,
     /// Whether one asked for the body, which could not be read.
@@ -342,7 +344,11 @@ impl Selectors {
         scratch: &mut SelectScratch,
     ) -> Selected {
         let mut answer = Answer { steps: 1, ..Answer::default() };
+        let mut to_come = asked & self.present & !bit(EVERYTHING);
         for pass in self.sets.passes().filter(|pass| pass.members & asked != 0) {
+            // Those of the passes that follow have their shares as well.
+            to_come &= !pass.members;
+            answer.held = u64::from(to_come.count_ones()) * SHARES.each;
             let meta = Meta {
                 exchange: Some(view.exchange),
                 routing_key: Some(view.routing_key),
@@ -368,7 +374,8 @@ impl Selectors {
         let SelectScratch { scratch: room, found, dear, .. } = scratch;
         found.clear();
         dear.clear();
-        let left = STEPS_MAX.saturating_sub(answer.steps - answer.reading_steps);
+        let spent = answer.steps - answer.reading_steps;
+        let left = STEPS_MAX.saturating_sub(spent + answer.held);
         let shares = Shares { asked, ..SHARES };
         let report = pass.filters.matches_shared(message, left, shares, room, found, dear);
         answer.steps += report.steps;
@@ -407,7 +414,7 @@ impl Selectors {
         if report.has_run_out {
             given_up = pass.members & asked;
         }
-        numbers(given_up).for_each(|number| self.give_up(number, scratch));
+        numbers(given_up & !answer.matches).for_each(|number| self.give_up(number, scratch));
         if pass.is_dear || report.steps.saturating_sub(evaluated) <= PASS_STEPS {
             return;
         }
@@ -561,6 +568,60 @@ mod tests {
             all.make_dear(dear);
         }
         assert_eq!(all.dear(), 0b1010);
+    }
+
+    /// Who is asked about a text that ends with `needle`, and how often one gave up.
+    fn ask_about(all: &mut Selectors, letters: usize) -> (SelectorBits, u32) {
+        let body = alloc::format!("{{\"t\":\"{}needle\"}}", "a".repeat(letters));
+        let view =
+            MessageView { properties: &[0, 0], body: body.as_bytes(), ..MessageView::default() };
+        let mut scratch = SelectScratch::default();
+        let found = all.ask(SelectorBits::MAX, &view, &mut scratch);
+        let Selected::Matches { selectors, dear, steps } = found else { panic!("{found:?}") };
+        assert!(steps < STEPS_MAX + 2_000, "{steps}");
+        all.make_dear(dear);
+        (selectors, scratch.take_given_up())
+    }
+
+    #[test]
+    fn what_filters_of_one_pass_take_is_not_what_those_of_another_miss() {
+        let mut all = Selectors::new();
+        for number in 0..20 {
+            let greedy = alloc::format!("b.t REGEXP '(a?){{20}}{number}'");
+            assert_eq!(all.join(Some(&filter(&greedy)), 1), Ok((number + 1, true)));
+        }
+        let victim = ConsumerFilter {
+            format: BodyFormat::Json,
+            ..ConsumerFilter::clone(&filter("b.t LIKE '%needle%'"))
+        };
+        assert_eq!(all.join(Some(&Arc::new(victim)), 1), Ok((21, true)));
+        // Before anybody is dear, then with one pass for the dear ones, and with two.
+        for _ in 0..3 {
+            assert_eq!(ask_about(&mut all, 1_000), (1 << 21, 20));
+        }
+        // Whoever comes is in a pass before the dear ones.
+        assert_eq!(all.join(Some(&filter("b.t REGEXP '(a?){20}x'")), 1), Ok((22, true)));
+        assert_eq!(ask_about(&mut all, 1_000), (1 << 21, 21));
+    }
+
+    #[test]
+    fn a_filter_may_take_what_those_behind_it_leave() {
+        for is_first in [true, false] {
+            let mut all = Selectors::new();
+            let long = filter("b.t REGEXP '(a?){20}needle$'");
+            if is_first {
+                let _ = all.join(Some(&long), 1).unwrap();
+            }
+            for number in 0..62 {
+                let short = alloc::format!("b.t LIKE '%q{number}%'");
+                let _ = all.join(Some(&filter(&short)), 1).unwrap();
+            }
+            let _ = all.join(Some(&long), 1).unwrap();
+            let (number, _) = all.join(Some(&long), 1).unwrap();
+            for _ in 0..3 {
+                assert_eq!(ask_about(&mut all, 40), (bit(number), 0));
+            }
+        }
     }
 
     #[test]
