@@ -24,12 +24,8 @@ pub(super) const STEPS_PER_MESSAGE: u64 = 128;
 const PASS_STEPS: u64 = 8 * STEPS_PER_MESSAGE;
 /// A filter that takes more of them alone is dear.
 const DEAR_STEPS: u64 = 2 * STEPS_PER_MESSAGE;
-/// What each filter of a pass may take in any case; and what it takes where all of them together just do not take too much.
-const SHARES: Shares = Shares {
-    asked: SelectorBits::MAX,
-    each: STEPS_MAX / SELECTORS_MAX as u64,
-    dear: PASS_STEPS / SELECTORS_MAX as u64,
-};
+/// A filter that takes more of them is told of: where all together just do not take too much.
+const TOLD_STEPS: u64 = PASS_STEPS / SELECTORS_MAX as u64;
 
 /// The filter of a consumer.
 #[derive(Clone)]
@@ -173,8 +169,8 @@ struct Answer {
     steps: u64,
     /// Of these, the ones of reading the message, which have no bound of their own.
     reading_steps: u64,
-    /// Steps that are held for those who are asked later.
-    held: u64,
+    /// Those that would have taken more than they may.
+    given_up: SelectorBits,
     /// Those that are dear.
     dear: SelectorBits,
     /// Whether one asked for the body, which could not be read.
@@ -343,47 +339,79 @@ impl Selectors {
         view: &MessageView<'_>,
         scratch: &mut SelectScratch,
     ) -> Selected {
+        let filtered = asked & self.present & !bit(EVERYTHING);
+        let each = STEPS_MAX / u64::from(filtered.count_ones().max(1));
         let mut answer = Answer { steps: 1, ..Answer::default() };
-        let mut to_come = asked & self.present & !bit(EVERYTHING);
-        for pass in self.sets.passes().filter(|pass| pass.members & asked != 0) {
+        let (mut to_come, mut passes) = (filtered, 0);
+        for pass in self.sets.passes().filter(|pass| pass.members & filtered != 0) {
             // Those of the passes that follow have their shares as well.
             to_come &= !pass.members;
-            answer.held = u64::from(to_come.count_ones()) * SHARES.each;
-            let meta = Meta {
-                exchange: Some(view.exchange),
-                routing_key: Some(view.routing_key),
-                ..Meta::default()
-            };
-            let message = Message::new(view.properties, view.body, pass.format, meta);
-            self.ask_pass((pass, asked), &message, scratch, &mut answer);
+            let held = each * u64::from(to_come.count_ones());
+            self.ask_pass((pass, filtered), (each, held), view, scratch, &mut answer);
+            passes += 1;
+        }
+        if answer.given_up != 0 {
+            self.end_with_those_who_gave_up(passes > 1, each, view, scratch, &mut answer);
         }
         scratch.unreadable += u32::from(answer.is_unreadable);
         scratch.steps += answer.steps;
-        let selectors = (answer.matches | self.present & bit(EVERYTHING)) & asked;
+        let selectors = (answer.matches | bit(EVERYTHING)) & self.present & asked;
         Selected::Matches { selectors, steps: answer.steps, dear: answer.dear & !self.dear }
     }
 
+    /// Asks those of a pass that are `asked`, each of which has a share; so many steps are held for others.
     #[inline]
     fn ask_pass(
         &self,
         (pass, asked): (&Pass, SelectorBits),
-        message: &Message<'_>,
+        (each, held): (u64, u64),
+        view: &MessageView<'_>,
         scratch: &mut SelectScratch,
         answer: &mut Answer,
     ) {
+        let meta = Meta {
+            exchange: Some(view.exchange),
+            routing_key: Some(view.routing_key),
+            ..Meta::default()
+        };
+        let message = Message::new(view.properties, view.body, pass.format, meta);
         let SelectScratch { scratch: room, found, dear, .. } = scratch;
         found.clear();
         dear.clear();
         let spent = answer.steps - answer.reading_steps;
-        let left = STEPS_MAX.saturating_sub(spent + answer.held);
-        let shares = Shares { asked, ..SHARES };
-        let report = pass.filters.matches_shared(message, left, shares, room, found, dear);
+        let left = STEPS_MAX.saturating_sub(spent + held);
+        let shares = Shares { asked, each, dear: TOLD_STEPS };
+        let report = pass.filters.matches_shared(&message, left, shares, room, found, dear);
         answer.steps += report.steps;
         answer.reading_steps += report.reading_steps;
         answer.is_unreadable |= report.is_body_unreadable;
         answer.matches |= found.iter().fold(0, |bits, found| bits | 1 << found.target);
         if report.has_run_out || !dear.is_empty() || report.steps > PASS_STEPS {
             self.see_what_took_much((pass, asked), &report, scratch, answer);
+        }
+    }
+
+    /// Those who had not enough steps have what the passes behind theirs left. Who has not enough again matches not.
+    #[cold]
+    fn end_with_those_who_gave_up(
+        &self,
+        are_several: bool,
+        each: u64,
+        view: &MessageView<'_>,
+        scratch: &mut SelectScratch,
+        answer: &mut Answer,
+    ) {
+        if are_several {
+            let gave_up = core::mem::take(&mut answer.given_up);
+            for pass in self.sets.passes().filter(|pass| pass.members & gave_up != 0) {
+                self.ask_pass((pass, gave_up), (each, 0), view, scratch, answer);
+            }
+        }
+        for number in numbers(answer.given_up) {
+            scratch.given_up += 1;
+            if let Some(Some(selector)) = self.all.get(usize::from(number)) {
+                selector.given_up.set(selector.given_up.get() + 1);
+            }
         }
     }
 
@@ -414,7 +442,7 @@ impl Selectors {
         if report.has_run_out {
             given_up = pass.members & asked;
         }
-        numbers(given_up & !answer.matches).for_each(|number| self.give_up(number, scratch));
+        answer.given_up |= given_up & !answer.matches;
         if pass.is_dear || report.steps.saturating_sub(evaluated) <= PASS_STEPS {
             return;
         }
@@ -426,14 +454,6 @@ impl Selectors {
             0 => pass.members,
             reading => reading,
         };
-    }
-
-    /// A selector would have taken more than it may for a message.
-    fn give_up(&self, number: Number, scratch: &mut SelectScratch) {
-        scratch.given_up += 1;
-        if let Some(Some(selector)) = self.all.get(usize::from(number)) {
-            selector.given_up.set(selector.given_up.get() + 1);
-        }
     }
 
     /// Allocated bytes, about.
@@ -604,6 +624,27 @@ mod tests {
                 assert_eq!((found, all.given_up(61)), (1 << 61, 0));
                 assert!(given_up > 20, "{given_up}");
             }
+        }
+    }
+
+    #[test]
+    fn a_filter_may_take_what_those_of_a_later_pass_leave() {
+        let json = |text: &str| ConsumerFilter {
+            format: BodyFormat::Json,
+            ..ConsumerFilter::clone(&filter(text))
+        };
+        // More than a half of what there is.
+        let mut all = Selectors::new();
+        let _ = all.join(Some(&filter("b.t REGEXP '(a?){100}$'")), 1).unwrap();
+        let _ = all.join(Some(&Arc::new(json("b.u LIKE '%needle%'"))), 1).unwrap();
+        for _ in 0..3 {
+            assert_eq!(ask_about_letters(&mut all), (0b110, 0));
+        }
+        // Two that take as much are too many: the first one has it.
+        let _ = all.join(Some(&Arc::new(json("b.t REGEXP '(a?){101}$'"))), 1).unwrap();
+        for _ in 0..3 {
+            let (found, given_up) = ask_about_letters(&mut all);
+            assert_eq!((found & 0b100, given_up), (0b100, 1), "{found:b}");
         }
     }
 
