@@ -67,6 +67,12 @@ impl Steps {
         core::mem::take(&mut self.has_run_out)
     }
 
+    /// So many more may be taken.
+    pub(crate) fn extend(&mut self, more: u64) {
+        self.max += more;
+        self.left += more;
+    }
+
     /// Steps that are left.
     pub(crate) fn left(&self) -> u64 {
         self.left

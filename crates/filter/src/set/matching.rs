@@ -89,6 +89,8 @@ struct Sharing<'s> {
     held: u64,
     /// Branches that are to be looked at yet. One that is TRUE takes a step.
     branches: u64,
+    /// Steps of those that had not enough.
+    in_vain: u64,
 }
 
 /// What others leave a filter.
@@ -283,7 +285,8 @@ impl FilterSet {
         is_body_unreadable
     }
 
-    /// Evaluates branches that had not enough steps while others were to come, with what these have left.
+    /// Evaluates branches that had not enough steps while others were to come, with what these have left. They begin anew: what
+    /// they took in vain is not counted against them.
     #[cold]
     fn evaluate_again(
         &self,
@@ -292,6 +295,7 @@ impl FilterSet {
         branches: &[BranchId],
         out: &mut Vec<Match>,
     ) {
+        evaluation.room.steps.extend(sharing.in_vain);
         for &at in branches {
             let branch = self.branches[at as usize];
             let Some(Some(entry)) = self.filters.get(branch.filter as usize) else { continue };
@@ -316,7 +320,14 @@ fn target_of(uses: &[Match]) -> usize {
 
 impl<'s> Sharing<'s> {
     fn new(shares: Shares, dear: &'s mut Vec<Dear>) -> Sharing<'s> {
-        Sharing { shares, dear, filters: [Held::default(); TARGETS], held: 0, branches: 0 }
+        Sharing {
+            shares,
+            dear,
+            filters: [Held::default(); TARGETS],
+            held: 0,
+            branches: 0,
+            in_vain: 0,
+        }
     }
 
     /// Counts the branches that may be evaluated, and holds a share for each filter that has some. Where there are not enough
@@ -376,6 +387,7 @@ impl<'s> Sharing<'s> {
         let used = if own.branches == 0 { own.steps } else { own.steps.min(steps) };
         self.held -= used;
         self.filters[target].steps -= used;
+        self.in_vain += if has_given_up { steps } else { 0 };
         if has_given_up || steps > self.shares.dear {
             let of = |found: &Match| Dear { target: found.target, steps, has_given_up };
             self.dear.extend(uses.iter().map(of));
@@ -391,8 +403,9 @@ impl<'s> Sharing<'s> {
         uses: &[Match],
     ) -> bool {
         let left = evaluation.room.steps.left();
-        // That it is TRUE takes a step.
-        let kept = evaluation.room.steps.narrow(left.saturating_sub(uses.len() as u64));
+        // That it is TRUE takes a step, also where all of it is known.
+        let Some(most) = left.checked_sub(uses.len() as u64) else { return false };
+        let kept = evaluation.room.steps.narrow(most);
         let is_true = evaluation.is_true(part);
         let has_given_up = evaluation.room.steps.widen(kept);
         let steps = left - evaluation.room.steps.left();
@@ -400,10 +413,9 @@ impl<'s> Sharing<'s> {
             dear.has_given_up && uses.iter().any(|found| found.target == dear.target)
         };
         // One for each branch that is evaluated again, in their order.
-        if let Some(dear) = self.dear.iter_mut().find(of_filter)
-            && !has_given_up
-        {
-            (dear.steps, dear.has_given_up) = (dear.steps + steps, false);
+        if let Some(dear) = self.dear.iter_mut().find(of_filter) {
+            dear.steps += steps;
+            dear.has_given_up = has_given_up;
         }
         is_true && !has_given_up
     }
