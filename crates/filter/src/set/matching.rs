@@ -139,8 +139,9 @@ impl FilterSet {
     }
 
     /// As [`FilterSet::matches`], but what one filter takes for being evaluated does not end the others, which have their
-    /// shares. Appends to `dear` those that took much; one may be there several times. The steps run out where what is done for all filters
-    /// at once takes too many: long numbers of a body, looking long values up, computing. Decoding strings counts as reading.
+    /// shares, and those that had not enough are evaluated again with what is left: up to twice as many steps are taken. Appends to
+    /// `dear` those that took much; one may be there several times. The steps run out where what is done for all filters at
+    /// once takes too many: long numbers of a body, looking long values up, computing. Decoding strings counts as reading.
     pub fn matches_shared(
         &self,
         message: &Message<'_>,
