@@ -12,8 +12,9 @@ pub(crate) struct Steps {
     left: u64,
     /// What was done beside them.
     allowed: u64,
-    has_run_out: bool,
-    /// Decoding strings of the body is part of reading it.
+    /// What was too little for the first thing that was not done.
+    missing: u64,
+    /// What is done once for a string of the message, in proportion to its bytes, is part of reading it.
     allows_strings: bool,
 }
 
@@ -23,13 +24,13 @@ impl Steps {
         Steps { max, left: max, ..Steps::default() }
     }
 
-    /// The same, where decoding strings of the body counts as reading it: that one filter wants a long one is nothing that
-    /// others should pay.
+    /// The same, where what is done once for a string of the message counts as reading it: that one filter wants a long one is
+    /// nothing that others should pay.
     pub(crate) fn with_strings(max: u64) -> Steps {
         Steps { allows_strings: true, ..Steps::new(max) }
     }
 
-    /// Asks to decode a string that is wanted. False as of [`Steps::spend`].
+    /// Asks to decode a string that is wanted, or to hash one. False as of [`Steps::spend`].
     pub(crate) fn spend_on_string(&mut self, steps: u64) -> bool {
         if self.allows_strings {
             self.allow(steps);
@@ -38,20 +39,32 @@ impl Steps {
         self.spend(steps)
     }
 
+    /// Asks to read a number of so many bytes: passing over digits that do not count is as with strings. False as of
+    /// [`Steps::spend`].
+    pub(crate) fn spend_on_number(&mut self, bytes: usize) -> bool {
+        let passing = (bytes / DIGITS_PER_STEP) as u64;
+        self.spend(of_number(bytes) - passing) && self.spend_on_string(passing)
+    }
+
     /// Asks to do something. False where it would be more than there may be: then it must not be done, and nothing that
     /// was found counts.
     #[inline]
     pub(crate) fn spend(&mut self, steps: u64) -> bool {
         match self.left.checked_sub(steps) {
-            Some(left) if !self.has_run_out => {
+            Some(left) if self.missing == 0 => {
                 self.left = left;
                 true
             }
-            _ => {
-                self.has_run_out = true;
-                false
-            }
+            _ => self.refuse(steps),
         }
+    }
+
+    #[cold]
+    fn refuse(&mut self, steps: u64) -> bool {
+        if self.missing == 0 {
+            self.missing = steps - self.left;
+        }
+        false
     }
 
     /// What follows may take at most so many of those that are left. Gives what is kept back, for [`Steps::widen`].
@@ -61,10 +74,11 @@ impl Steps {
         kept
     }
 
-    /// Others may have what was kept back. Whether what came between would have taken more than it might; that is forgotten.
-    pub(crate) fn widen(&mut self, kept: u64) -> bool {
+    /// Others may have what was kept back. How many steps more what came between would have taken at least, 0 where it had
+    /// enough; that is forgotten.
+    pub(crate) fn widen(&mut self, kept: u64) -> u64 {
         self.left += kept;
-        core::mem::take(&mut self.has_run_out)
+        core::mem::take(&mut self.missing)
     }
 
     /// So many more may be taken.
@@ -97,7 +111,12 @@ impl Steps {
     /// Whether something was not done since it would have been more than there may be.
     #[inline]
     pub(crate) fn has_run_out(&self) -> bool {
-        self.has_run_out
+        self.missing > 0
+    }
+
+    /// How many steps more that would have taken, at least.
+    pub(crate) fn missing(&self) -> u64 {
+        self.missing
     }
 }
 
@@ -132,10 +151,13 @@ pub(crate) fn of_bytes(bytes: usize) -> u64 {
     (bytes / 64) as u64
 }
 
-/// Looking a string up, which is hashed.
+/// Looking a value up, beside its hash.
+pub(crate) const LOOK_UP: u64 = 5;
+
+/// The hash of a string.
 #[inline]
-pub(crate) fn of_look_up(bytes: usize) -> u64 {
-    5 + (bytes / 32) as u64
+pub(crate) fn of_hash(bytes: usize) -> u64 {
+    (bytes / 32) as u64
 }
 
 /// Looking a string up among sorted ones.
@@ -181,13 +203,15 @@ pub(crate) const NUMBER_WRITTEN: u64 = 16;
 pub(crate) const DIGITS_QUICK: usize = 18;
 /// Digits of a number that count.
 const DIGITS_MAX: usize = 800;
+/// Digits that are passed over in a step.
+const DIGITS_PER_STEP: usize = 16;
 
 /// Reading a number of so many bytes: one that lies near the middle of two floats is read digit by digit.
 #[inline]
 pub(crate) fn of_number(bytes: usize) -> u64 {
     match bytes {
-        ..=DIGITS_QUICK => 1,
-        _ => (bytes.min(DIGITS_MAX) + bytes / 16) as u64,
+        ..=DIGITS_QUICK => 1 + (bytes / DIGITS_PER_STEP) as u64,
+        _ => (bytes.min(DIGITS_MAX) + bytes / DIGITS_PER_STEP) as u64,
     }
 }
 

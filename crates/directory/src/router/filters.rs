@@ -347,7 +347,7 @@ impl Filters {
             matching += report.steps - report.reading_steps;
             let steps = report.steps.saturating_mul(u64::from(STEPS));
             meter.spend(u32::try_from(steps).unwrap_or(u32::MAX));
-            scan.given_up = scan.given_up.saturating_add(report.has_run_out.into());
+            scan.given_up = scan.given_up.saturating_add(report.has_run_out().into());
             is_unreadable |= report.is_body_unreadable;
             scan.links.extend(scan.found.iter().map(|found| Link::from_bits(found.target)));
         }

@@ -78,7 +78,7 @@ fn time(
     let mut out = Vec::new();
     let begin = Instant::now();
     let report = set.matches(&sample.message(), steps_max, scratch, &mut out);
-    (begin.elapsed().as_nanos() as f64, report.steps, report.has_run_out)
+    (begin.elapsed().as_nanos() as f64, report.steps, report.has_run_out())
 }
 
 /// A long number that lies near the middle of two floats.

@@ -280,8 +280,7 @@ impl Scanner<'_> {
     fn number(&mut self, node: NodeId, start: usize, end: usize) -> Result<(), Invalid> {
         if let Some(slot) = self.trie.slot(node) {
             // What a short one takes is in what reading the document takes.
-            if end - start > steps::DIGITS_QUICK && !self.steps.spend(steps::of_number(end - start))
-            {
+            if end - start > steps::DIGITS_QUICK && !self.steps.spend_on_number(end - start) {
                 return Err(Invalid);
             }
             self.slots[slot] = Value::Number(number(self.text, start, end));

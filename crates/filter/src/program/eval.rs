@@ -295,22 +295,7 @@ impl Evaluation<'_> {
                     (self.compare(above, value, low), self.compare(below, value, high));
                 both(one, two, *negated)
             }
-            TestOp::In { list, negated } => {
-                let comparison = if *negated { Comparison::NotEqual } else { Comparison::Equal };
-                let mut truth = Some(*negated);
-                for right in list {
-                    if !self.spend(3) {
-                        return None;
-                    }
-                    let right = self.value(*right);
-                    let one = self.compare(comparison, value, right);
-                    truth = both(truth, one, !*negated);
-                    if truth == Some(!*negated) {
-                        break;
-                    }
-                }
-                truth
-            }
+            TestOp::In { list, negated } => self.is_one_of(value, list, *negated),
             TestOp::Values { values, negated } => {
                 if !self.spend(values.steps(value)) {
                     return None;
@@ -333,6 +318,27 @@ impl Evaluation<'_> {
             }
             TestOp::Never => None,
         }
+    }
+
+    /// Whether a value is one of these, or none of them: as comparing it with those of its type has it. Of another type than all of
+    /// them it is FALSE, with NOT and without.
+    fn is_one_of(&mut self, value: Value, list: &[NodeId], negated: bool) -> Truth {
+        let (mut is_like, mut is_unknown) = (false, false);
+        for right in list {
+            if !self.spend(3) {
+                return None;
+            }
+            let right = self.value(*right);
+            match self.compare(Comparison::Equal, value, right) {
+                Some(true) => return Some(!negated),
+                Some(false) if negated && !is_like => {
+                    is_like = self.compare(Comparison::NotEqual, value, right) == Some(true);
+                }
+                Some(false) => {}
+                None => is_unknown = true,
+            }
+        }
+        if is_unknown { None } else { Some(negated && is_like) }
     }
 
     /// The string that a pattern is compared with, where the steps for that may be taken; null is unknown, and what is

@@ -77,36 +77,33 @@ impl Values {
         self.texts.binary_search_by(|known| (**known).cmp(text)).is_ok()
     }
 
-    /// Whether a value is one of them, or none of them: as comparing it with each one has it.
+    /// Whether a value is one of them, or none of them: as comparing it with those of its type has it. Of another type than all of
+    /// them it is FALSE, with NOT and without.
     pub(super) fn test(&self, value: Value, negated: bool, sources: Sources<'_>) -> Truth {
         let has_bools = self.has_true || self.has_false;
-        // Whether one is equal, and whether one is of another type.
-        let (is_equal, is_unlike) = match value {
+        let (has_numbers, has_texts) = (!self.numbers.is_empty(), !self.texts.is_empty());
+        // Whether one is equal, and whether one is of its type.
+        let (is_equal, is_like) = match value {
             Value::Missing | Value::Null => return None,
-            Value::Number(number) => (self.has_number(number), has_bools || !self.texts.is_empty()),
-            Value::Text(span) => {
-                (self.has_text(sources.bytes(span)), has_bools || !self.numbers.is_empty())
-            }
+            Value::Number(number) => (self.has_number(number), has_numbers),
+            Value::Text(span) => (self.has_text(sources.bytes(span)), has_texts),
             Value::Untyped(span) => {
                 let text = sources.bytes(span);
                 match Number::parse(text) {
-                    Some(number) => (self.has_text(text) || self.has_number(number), has_bools),
-                    None => (self.has_text(text), has_bools || !self.numbers.is_empty()),
+                    Some(number) => {
+                        (self.has_text(text) || self.has_number(number), has_texts || has_numbers)
+                    }
+                    None => (self.has_text(text), has_texts),
                 }
             }
-            Value::Bool(value) => {
-                let is_equal = if value { self.has_true } else { self.has_false };
-                (is_equal, !self.numbers.is_empty() || !self.texts.is_empty())
-            }
-            Value::Binary(_) | Value::Array(_) | Value::Object(_) => {
-                (false, has_bools || !self.numbers.is_empty() || !self.texts.is_empty())
-            }
+            Value::Bool(true) => (self.has_true, has_bools),
+            Value::Bool(false) => (self.has_false, has_bools),
+            Value::Binary(_) | Value::Array(_) | Value::Object(_) => (false, false),
         };
         match negated {
-            false if is_equal => Some(true),
-            true if is_equal || is_unlike => Some(false),
+            _ if is_equal => Some(!negated),
             _ if self.has_null => None,
-            _ => Some(negated),
+            _ => Some(negated && is_like),
         }
     }
 }

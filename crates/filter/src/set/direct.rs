@@ -551,12 +551,12 @@ mod tests {
                 groups.matches(&message, u64::MAX, &mut scratch, &mut two);
                 assert_eq!(one, two, "{texts:?} {:?}", message.properties.headers());
                 assert_eq!(report.reading_steps, set.reading_steps(&message));
-                assert!(!report.has_run_out && report.steps > report.reading_steps);
+                assert!(!report.has_run_out() && report.steps > report.reading_steps);
                 // Too few steps find nothing.
                 let left = report.steps - report.reading_steps - 1;
                 one.clear();
                 let report = set.matches(&message, left, &mut scratch, &mut one);
-                assert!(report.has_run_out && one.is_empty());
+                assert!(report.has_run_out() && one.is_empty());
                 (matches, asked) = (matches + two.len(), asked + 1);
             }
         }

@@ -207,7 +207,7 @@ impl Filing {
                 Wanted::Text(text) => text.len(),
                 _ => 0,
             };
-            if !steps.spend(steps::of_look_up(bytes)) {
+            if !steps.spend(steps::LOOK_UP) || !steps.spend_on_string(steps::of_hash(bytes)) {
                 return;
             }
             let group = self.find(hash_of(self.state, slot, wanted), slot, wanted);
@@ -227,7 +227,7 @@ impl Filing {
                     Value::Text(span) => one(slot, Wanted::Text(sources.bytes(span)), steps),
                     Value::Untyped(span) => {
                         one(slot, Wanted::Text(sources.bytes(span)), steps);
-                        if steps.spend(steps::of_number(span.length as usize))
+                        if steps.spend_on_number(span.length as usize)
                             && let Some(number) = value.number(sources)
                         {
                             one(slot, Wanted::Number(number.canonical()), steps);

@@ -28,11 +28,17 @@ pub struct Report {
     /// Whether the body was asked for and could not be read: it is malformed, longer than bodies are read, or has a content
     /// encoding. What a filter wants of it is missing.
     pub is_body_unreadable: bool,
-    /// It would have taken more steps than it may: nothing was found. Steps are those that it took until then.
-    pub has_run_out: bool,
+    /// How many steps more it would have taken than it may, at least; 0 where it had enough. See [`Report::has_run_out`].
+    pub missing: u64,
 }
 
 impl Report {
+    /// Whether it would have taken more steps than it may: nothing was found. Steps are those that it took until then.
+    #[must_use]
+    pub fn has_run_out(&self) -> bool {
+        self.missing > 0
+    }
+
     /// The end of a message: what was found of it, which is what is in `out` from `before` on, is put in order, or taken
     /// back where the steps have run out.
     #[inline]
@@ -51,7 +57,7 @@ impl Report {
             steps: steps.used(),
             reading_steps: steps.allowed(),
             is_body_unreadable,
-            has_run_out: steps.has_run_out(),
+            missing: steps.missing(),
         }
     }
 }
@@ -75,22 +81,33 @@ pub struct Dear {
     pub target: u64,
     /// Steps that evaluating it took.
     pub steps: u64,
+    /// What it needs at least, where that is more than the others leave it; 0 otherwise. See [`Dear::has_given_up`].
+    pub needs: u64,
+}
+
+impl Dear {
     /// Whether it would have taken more than the others leave it: it was not evaluated to the end, and does not match.
-    pub has_given_up: bool,
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.needs > 0
+    }
 }
 
 /// Filters with shares, and those of them that took much.
 struct Sharing<'s> {
     shares: Shares,
     dear: &'s mut Vec<Dear>,
-    /// By target, what is known of its filter.
-    filters: [Held; TARGETS],
+    /// By target, what is known of its filter, if it is one of those that may be evaluated.
+    filters: &'s mut [Held],
+    present: u64,
     /// What is held for all of them.
     held: u64,
     /// Branches that are to be looked at yet. One that is TRUE takes a step.
     branches: u64,
     /// Steps of those that had not enough.
     in_vain: u64,
+    /// Whether all are evaluated again that had not enough.
+    is_again: bool,
 }
 
 /// What others leave a filter.
@@ -99,6 +116,22 @@ struct Held {
     /// Branches that are to be evaluated yet.
     branches: u32,
     /// What is left of its share.
+    steps: u64,
+    /// What its branches that had not enough took of the share.
+    in_vain: u64,
+    /// What the one of these needs that needs least, at least.
+    needs: u64,
+}
+
+/// A branch that had not enough steps while others were to come. They are put in order by what they need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Again {
+    /// At least.
+    needs: u64,
+    branch: BranchId,
+    /// The place of its filter.
+    target: usize,
+    /// What it took in vain.
     steps: u64,
 }
 
@@ -111,8 +144,8 @@ pub struct Scratch {
     extracted: Extracted,
     room: Room,
     candidates: Vec<BranchId>,
-    /// Those that had not enough steps while others were to come.
-    again: Vec<BranchId>,
+    held: Vec<Held>,
+    again: Vec<Again>,
     /// By filter, the message that it matched last, for those of several branches.
     matched: Vec<u64>,
     messages: u64,
@@ -139,9 +172,10 @@ impl FilterSet {
     }
 
     /// As [`FilterSet::matches`], but what one filter takes for being evaluated does not end the others, which have their
-    /// shares, and those that had not enough are evaluated again with what is left: up to twice as many steps are taken. Appends to
-    /// `dear` those that took much; one may be there several times. The steps run out where what is done for all filters at
-    /// once takes too many: long numbers of a body, looking long values up, computing. Decoding strings counts as reading.
+    /// shares, and those that had not enough are evaluated again with what is left, unless that is too little: up to twice as many
+    /// steps are taken. Appends to `dear` those that took much; one may be there several times. The steps run out where what is
+    /// done for all filters at once takes too many: long numbers of a body, long constants, computing. Decoding and hashing
+    /// strings counts as reading.
     pub fn matches_shared(
         &self,
         message: &Message<'_>,
@@ -153,11 +187,11 @@ impl FilterSet {
     ) -> Report {
         if let Some(direct) = &self.direct
             && let Some(report) = self.match_directly(direct, message, steps_max, out)
-            && !report.has_run_out
+            && !report.has_run_out()
         {
             return report;
         }
-        self.match_by_groups(message, steps_max, Some(Sharing::new(shares, dear)), scratch, out)
+        self.match_by_groups(message, steps_max, Some((shares, dear)), scratch, out)
     }
 
     #[inline(never)]
@@ -165,7 +199,7 @@ impl FilterSet {
         &self,
         message: &Message<'_>,
         steps_max: u64,
-        sharing: Option<Sharing<'_>>,
+        sharing: Option<(Shares, &mut Vec<Dear>)>,
         scratch: &mut Scratch,
         out: &mut Vec<Match>,
     ) -> Report {
@@ -193,11 +227,11 @@ impl FilterSet {
     fn find(
         &self,
         message: &Message<'_>,
-        mut sharing: Option<Sharing<'_>>,
+        sharing: Option<(Shares, &mut Vec<Dear>)>,
         scratch: &mut Scratch,
         out: &mut Vec<Match>,
     ) -> bool {
-        let Scratch { extracted, room, candidates, again, matched, messages } = scratch;
+        let Scratch { extracted, room, candidates, held, again, matched, messages } = scratch;
         let paths = &self.program.paths;
         // A message is at least one.
         room.steps.spend(1);
@@ -225,9 +259,11 @@ impl FilterSet {
             steps.spend((candidates.len() - before) as u64);
         });
         *messages += 1;
-        if let Some(sharing) = &mut sharing {
+        let mut sharing = sharing.map(|(shares, dear)| {
+            let mut sharing = Sharing::new(shares, dear, held);
             sharing.begin(self, candidates, &room.steps);
-        }
+            sharing
+        });
         again.clear();
         for &at in &*candidates {
             if room.steps.has_run_out() {
@@ -250,12 +286,11 @@ impl FilterSet {
                 let is_true = match &mut sharing {
                     None => evaluation.is_true(branch.rest),
                     Some(sharing) => {
-                        let (is_true, has_given_up) =
-                            sharing.evaluate(&mut evaluation, branch.rest, &entry.uses);
-                        if has_given_up {
-                            again.push(at);
-                        }
-                        is_true
+                        let found = sharing.evaluate(&mut evaluation, branch.rest, &entry.uses);
+                        found.unwrap_or_else(|tried| {
+                            again.push(Again { branch: at, ..tried });
+                            false
+                        })
                     }
                 };
                 if !is_true {
@@ -267,6 +302,7 @@ impl FilterSet {
                     matched.resize(self.filters.len(), 0);
                 }
                 matched[filter] = *messages;
+                sharing.iter_mut().for_each(|sharing| sharing.is_known(&entry.uses));
             }
             // They are sorted afterwards.
             if !room.steps.spend(entry.uses.len() as u64) {
@@ -286,28 +322,27 @@ impl FilterSet {
         is_body_unreadable
     }
 
-    /// Evaluates branches that had not enough steps while others were to come, with what these have left. They begin anew: what
-    /// they took in vain is not counted against them.
+    /// Evaluates branches that had not enough steps while others were to come, with what these have left: those first that need
+    /// little. They begin anew: what they took in vain is not counted against them.
     #[cold]
     fn evaluate_again(
         &self,
         mut sharing: Sharing<'_>,
         mut evaluation: Evaluation<'_>,
-        branches: &[BranchId],
+        again: &mut [Again],
         out: &mut Vec<Match>,
     ) {
-        evaluation.room.steps.extend(sharing.in_vain);
-        for &at in branches {
-            let branch = self.branches[at as usize];
+        again.sort_unstable();
+        sharing.begin_again(again, &mut evaluation.room.steps);
+        for tried in again {
+            let branch = self.branches[tried.branch as usize];
             let Some(Some(entry)) = self.filters.get(branch.filter as usize) else { continue };
+            sharing.come_to(true, &entry.uses);
             let is_known = entry.uses.iter().any(|found| out.contains(found));
-            if evaluation.room.steps.has_run_out() {
-                return;
-            }
-            if !is_known
-                && sharing.evaluate_alone(&mut evaluation, branch.rest, &entry.uses)
-                && evaluation.room.steps.spend(entry.uses.len() as u64)
-            {
+            let is_true =
+                sharing.try_again(&mut evaluation, branch.rest, &entry.uses, tried, is_known);
+            if is_true && evaluation.room.steps.spend(entry.uses.len() as u64) {
+                sharing.is_known(&entry.uses);
                 out.extend_from_slice(&entry.uses);
             }
         }
@@ -320,39 +355,67 @@ fn target_of(uses: &[Match]) -> usize {
 }
 
 impl<'s> Sharing<'s> {
-    fn new(shares: Shares, dear: &'s mut Vec<Dear>) -> Sharing<'s> {
+    fn new(shares: Shares, dear: &'s mut Vec<Dear>, held: &'s mut Vec<Held>) -> Sharing<'s> {
+        held.resize(TARGETS, Held::default());
         Sharing {
             shares,
             dear,
-            filters: [Held::default(); TARGETS],
+            filters: held,
+            present: 0,
             held: 0,
             branches: 0,
             in_vain: 0,
+            is_again: false,
         }
     }
 
     /// Counts the branches that may be evaluated, and holds a share for each filter that has some. Where there are not enough
     /// steps for all shares these are smaller.
     fn begin(&mut self, set: &FilterSet, candidates: &[BranchId], steps: &Steps) {
-        let mut present = 0_u64;
         for &branch in candidates {
             let branch = set.branches[branch as usize];
             let entry = set.filters.get(branch.filter as usize).and_then(Option::as_ref);
             if let Some(entry) = entry.filter(|_| branch.rest != NONE) {
                 let target = target_of(&entry.uses);
+                if self.present & 1 << target == 0 {
+                    self.present |= 1 << target;
+                    self.filters[target] = Held::default();
+                }
                 self.filters[target].branches += 1;
-                present |= 1 << target;
             }
         }
         self.branches = candidates.len() as u64;
-        present &= self.shares.asked;
-        let count = u64::from(present.count_ones());
+        let mut asked = self.present & self.shares.asked;
+        let count = u64::from(asked.count_ones());
         let all = steps.left().saturating_sub(self.branches);
         let share = self.shares.each.min(all / count.max(1));
         self.held = share * count;
+        while asked != 0 {
+            self.filters[asked.trailing_zeros() as usize].steps = share;
+            asked &= asked - 1;
+        }
+    }
+
+    /// The branches that had not enough are to be evaluated again. A filter has all of its share, unless all of them are known to
+    /// need more.
+    fn begin_again(&mut self, again: &[Again], steps: &mut Steps) {
+        steps.extend(self.in_vain);
+        self.is_again = true;
+        self.branches = again.len() as u64;
+        let mut all = steps.left().saturating_sub(self.branches);
+        self.held = 0;
+        let mut present = self.present;
         while present != 0 {
-            self.filters[present.trailing_zeros() as usize].steps = share;
+            let own = &mut self.filters[present.trailing_zeros() as usize];
             present &= present - 1;
+            let share = if own.needs > 0 { own.steps + own.in_vain } else { 0 };
+            let share = if own.needs > share { 0 } else { share.min(all) };
+            *own = Held { steps: share, ..Held::default() };
+            all -= share;
+            self.held += share;
+        }
+        for one in again {
+            self.filters[one.target].branches += 1;
         }
     }
 
@@ -364,60 +427,104 @@ impl<'s> Sharing<'s> {
         }
     }
 
-    /// Whether a part is TRUE, for the filter of these uses, and whether it would have taken too much. What it may take leaves
-    /// others what is held for them.
+    /// A filter is TRUE, whatever its other branches are: nothing is held for it any more.
+    fn is_known(&mut self, uses: &[Match]) {
+        let target = target_of(uses);
+        if self.present & 1 << target != 0 {
+            let own = &mut self.filters[target];
+            self.held -= core::mem::take(&mut own.steps);
+            (own.in_vain, own.needs) = (0, 0);
+        }
+    }
+
+    /// Whether a part is TRUE, for the filter of these uses. What it may take leaves others what is held for them, and the
+    /// branches behind it of the same filter their part.
+    ///
+    /// # Errors
+    /// It would have taken too much.
     fn evaluate(
         &mut self,
         evaluation: &mut Evaluation<'_>,
         part: NodeId,
         uses: &[Match],
-    ) -> (bool, bool) {
+    ) -> Result<bool, Again> {
         let target = target_of(uses);
         if self.shares.asked & 1 << target == 0 {
-            return (false, false);
+            return Ok(false);
         }
-        let left = evaluation.room.steps.left();
         let own = self.filters[target];
-        // That it is TRUE takes one, too.
-        let kept_back = self.held - own.steps + self.branches + 1;
-        let kept = evaluation.room.steps.narrow(left.saturating_sub(kept_back));
-        let is_true = evaluation.is_true(part);
-        let has_given_up = evaluation.room.steps.widen(kept);
-        let steps = left - evaluation.room.steps.left();
-        // Without further branches it needs nothing any more.
-        let used = if own.branches == 0 { own.steps } else { own.steps.min(steps) };
-        self.held -= used;
-        self.filters[target].steps -= used;
-        self.in_vain += if has_given_up { steps } else { 0 };
-        if has_given_up || steps > self.shares.dear {
-            let of = |found: &Match| Dear { target: found.target, steps, has_given_up };
-            self.dear.extend(uses.iter().map(of));
+        let own = own.steps / u64::from(own.branches + 1);
+        let most = self.most(own, &evaluation.room.steps);
+        let (is_true, steps, needs) = evaluate_within(evaluation, part, most);
+        self.took(target, steps, needs);
+        if needs > 0 {
+            return Err(Again { needs, branch: 0, target, steps });
         }
-        (is_true && !has_given_up, has_given_up)
+        self.tell(uses, steps, 0);
+        Ok(is_true)
     }
 
-    /// The same for one that would have taken too much, with all that is left.
-    fn evaluate_alone(
+    /// The same for a branch that had not enough, unless there is still less than it needs, or its filter is known to be TRUE.
+    fn try_again(
         &mut self,
         evaluation: &mut Evaluation<'_>,
         part: NodeId,
         uses: &[Match],
+        tried: &Again,
+        is_known: bool,
     ) -> bool {
-        let left = evaluation.room.steps.left();
-        // That it is TRUE takes a step, also where all of it is known.
-        let Some(most) = left.checked_sub(uses.len() as u64) else { return false };
-        let kept = evaluation.room.steps.narrow(most);
-        let is_true = evaluation.is_true(part);
-        let has_given_up = evaluation.room.steps.widen(kept);
-        let steps = left - evaluation.room.steps.left();
-        let of_filter = |dear: &&mut Dear| {
-            dear.has_given_up && uses.iter().any(|found| found.target == dear.target)
+        let most = self.most(self.filters[tried.target].steps, &evaluation.room.steps);
+        let (is_true, steps, needs) = match () {
+            () if is_known => (false, 0, 0),
+            () if most.is_none_or(|most| most < tried.needs) => (false, 0, tried.needs),
+            () => evaluate_within(evaluation, part, most),
         };
-        // One for each branch that is evaluated again, in their order.
-        if let Some(dear) = self.dear.iter_mut().find(of_filter) {
-            dear.steps += steps;
-            dear.has_given_up = has_given_up;
-        }
-        is_true && !has_given_up
+        self.took(tried.target, steps, needs);
+        self.tell(uses, tried.steps + steps, needs);
+        is_true
     }
+
+    /// What a branch may take that has so much of its filter's share, if there is anything. That it is TRUE takes a step, too.
+    fn most(&self, own: u64, steps: &Steps) -> Option<u64> {
+        steps.left().checked_sub(self.held - own + self.branches + 1)
+    }
+
+    /// A branch took so many steps, and needs so many at least if that was not enough.
+    fn took(&mut self, target: usize, steps: u64, needs: u64) {
+        let own = &mut self.filters[target];
+        let mut used = own.steps.min(steps);
+        if needs > 0 {
+            own.in_vain += used;
+            own.needs = if own.needs == 0 { needs } else { own.needs.min(needs) };
+            self.in_vain += steps;
+        }
+        if own.branches == 0 && (own.needs == 0 || self.is_again) {
+            // It needs nothing any more.
+            used = own.steps;
+        }
+        own.steps -= used;
+        self.held -= used;
+    }
+
+    /// Tells of a filter that took much, or has given up.
+    fn tell(&mut self, uses: &[Match], steps: u64, needs: u64) {
+        if needs > 0 || steps > self.shares.dear {
+            self.dear.extend(uses.iter().map(|found| Dear { target: found.target, steps, needs }));
+        }
+    }
+}
+
+/// Whether a part is TRUE, the steps that it took, and those that it needs at least where it may not take so many.
+fn evaluate_within(
+    evaluation: &mut Evaluation<'_>,
+    part: NodeId,
+    most: Option<u64>,
+) -> (bool, u64, u64) {
+    let Some(most) = most else { return (false, 0, 1) };
+    let left = evaluation.room.steps.left();
+    let kept = evaluation.room.steps.narrow(most);
+    let is_true = evaluation.is_true(part);
+    let missing = evaluation.room.steps.widen(kept);
+    let needs = if missing > 0 { most.saturating_add(missing) } else { 0 };
+    (is_true && missing == 0, left - evaluation.room.steps.left(), needs)
 }

@@ -60,13 +60,13 @@ impl Pair {
         let (message, scratch) = (sample.message(), &mut self.scratch);
         let report =
             self.set.matches_shared(&message, steps_max, shares, scratch, &mut found, &mut dear);
-        if report.has_run_out {
+        if report.has_run_out() {
             assert!(found.is_empty());
             return;
         }
-        assert!(dear.iter().all(|dear| dear.steps > each / 2 || dear.has_given_up));
+        assert!(dear.iter().all(|dear| dear.steps > each / 2 || dear.has_given_up()));
         let has_given_up =
-            |one: &Match| dear.iter().any(|dear| dear.target == one.target && dear.has_given_up);
+            |one: &Match| dear.iter().any(|dear| dear.target == one.target && dear.has_given_up());
         let missed = expected.iter().filter(|one| !found.contains(one));
         assert!(missed.copied().all(|one| has_given_up(&one)), "{}", show(sample));
         assert!(found.iter().all(|one| expected.contains(one)), "{}", show(sample));
@@ -348,7 +348,7 @@ fn a_body_that_takes_too_many_steps_is_not_unreadable_for_that() {
     let escaped = Sample::body(&format!("{{\"x\": \"{}\"}}", "\\n".repeat(1000)));
     let mut ask = |steps_max| {
         let report = set.matches(&escaped.message(), steps_max, &mut scratch, &mut Vec::new());
-        (report.has_run_out, report.is_body_unreadable)
+        (report.has_run_out(), report.is_body_unreadable)
     };
     assert_eq!(ask(100), (true, false));
     assert_eq!(ask(u64::MAX), (false, false));
@@ -372,8 +372,8 @@ fn what_one_filter_takes_is_not_what_others_miss() {
             pair.set.matches_shared(&message, steps_max, shares, scratch, &mut found, &mut dear);
         let targets: Vec<u64> = found.iter().map(|found| found.target).collect();
         let told: Vec<(u64, bool)> =
-            dear.iter().map(|dear| (dear.target, dear.has_given_up)).collect();
-        (targets, told, report.has_run_out)
+            dear.iter().map(|dear| (dear.target, dear.has_given_up())).collect();
+        (targets, told, report.has_run_out())
     };
     let all = ask(u64::MAX, 1);
     assert_eq!(all, (vec![1, 2, 3], vec![(0, false), (2, false), (4, false)], false));
@@ -418,7 +418,7 @@ fn branches_of_one_filter_leave_others_their_shares() {
         let report =
             pair.set.matches_shared(&message, 32_768, shares, scratch, &mut found, &mut dear);
         let targets: Vec<u64> = found.iter().map(|found| found.target).collect();
-        assert_eq!((targets, report.has_run_out), (vec![62, 63], false), "{count}: {report:?}");
+        assert_eq!((targets, report.has_run_out()), (vec![62, 63], false), "{count}: {report:?}");
     }
 }
 
@@ -788,11 +788,11 @@ fn operators_ask_for_what_they_look_at_before_they_do() {
         out.clear();
         for steps_max in [0, steps / 2, steps - 1] {
             let report = set.matches(&message, steps_max, &mut scratch, &mut out);
-            assert!(report.has_run_out && out.is_empty(), "{text}: {report:?}");
+            assert!(report.has_run_out() && out.is_empty(), "{text}: {report:?}");
             assert!(report.steps <= steps_max + reading, "{text}: {report:?}");
         }
         let report = set.matches(&message, steps, &mut scratch, &mut out);
-        assert!(!report.has_run_out && report.steps == steps + reading, "{text}: {report:?}");
+        assert!(!report.has_run_out() && report.steps == steps + reading, "{text}: {report:?}");
         out.clear();
     }
 }
@@ -899,11 +899,11 @@ fn what_would_take_too_long_is_not_begun() {
         let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
         set.add(&Filter::parse(text, &Limits::default()).unwrap(), 1).unwrap();
         let report = set.matches(&long.message(), 50_000, &mut scratch, &mut out);
-        assert!(report.has_run_out && report.steps <= 90_000, "{text}: {report:?}");
+        assert!(report.has_run_out() && report.steps <= 90_000, "{text}: {report:?}");
         // The next message is not the poorer for it.
         let report =
             set.matches(&Sample::body(r#"{"x": "abc"}"#).message(), 50_000, &mut scratch, &mut out);
-        assert!(!report.has_run_out, "{text}: {report:?}");
+        assert!(!report.has_run_out(), "{text}: {report:?}");
     }
     assert_eq!(out.len(), 2);
     // Neither one that many filters of an array take together.
@@ -914,7 +914,7 @@ fn what_would_take_too_long_is_not_begun() {
         set.add(&Filter::parse(&text, &Limits::default()).unwrap(), number).unwrap();
     }
     let report = set.matches(&list.message(), 50_000, &mut scratch, &mut out);
-    assert!(report.has_run_out && report.steps <= 60_000, "{report:?}");
+    assert!(report.has_run_out() && report.steps <= 60_000, "{report:?}");
 }
 
 #[test]
@@ -925,10 +925,10 @@ fn elements_of_an_array_in_the_headers_are_asked_for_one_by_one() {
     let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
     set.add(&Filter::parse("ANY(a.x) = 1", &Limits::default()).unwrap(), 1).unwrap();
     let report = set.matches(&long.message(), 100_000, &mut scratch, &mut out);
-    assert!(report.has_run_out && report.steps < 120_000, "{report:?}");
+    assert!(report.has_run_out() && report.steps < 120_000, "{report:?}");
     let short = Sample::headers(Table::new().with("x", vec![Value::from(1); 1_000]));
     let report = set.matches(&short.message(), 100_000, &mut scratch, &mut out);
-    assert!(!report.has_run_out && out.len() == 1, "{report:?}");
+    assert!(!report.has_run_out() && out.len() == 1, "{report:?}");
 }
 
 /// A decimal of a long scale takes long: it is read once for all conditions, and counted whichever way it is read.

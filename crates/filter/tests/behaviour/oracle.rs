@@ -127,8 +127,11 @@ fn passes(value: &Value, test: &Test, message: &Message<'_>) -> Truth {
         Test::In { list, negated: false } => {
             or(list.iter().map(|expr| against(Comparison::Equal, expr)))
         }
+        // As those of its type have it; of another type than all of them, it is no more among them than outside.
         Test::In { list, negated: true } => {
-            and(list.iter().map(|expr| against(Comparison::NotEqual, expr)))
+            let found = not(or(list.iter().map(|expr| against(Comparison::Equal, expr))));
+            let is_like = |expr: &Expr| against(Comparison::NotEqual, expr) == Some(true);
+            found.map(|is_outside| is_outside && list.iter().any(is_like))
         }
         Test::Like { pattern, escape, folded, negated } => {
             of_string(value, *negated, |text| text::like(text, pattern, *escape, *folded))

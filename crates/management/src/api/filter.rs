@@ -56,7 +56,7 @@ impl Wanted {
         let message = Message::new(&got.properties_bytes, &got.body, self.format, meta);
         self.found.clear();
         let report = self.set.matches(&message, STEPS_MAX, &mut self.scratch, &mut self.found);
-        self.given_up += usize::from(report.has_run_out);
+        self.given_up += usize::from(report.has_run_out());
         !self.found.is_empty()
     }
 }
