@@ -157,12 +157,13 @@ impl Homes {
         self.get(self.slot_of(queue, u32::MAX)?)
     }
 
-    /// A queue of this shard has consumers with filters.
-    pub(crate) fn watch_selectors(&mut self, now: Now, queue: QueueId, timers: &mut Timers) {
-        self.selectors.note(now, queue, timers);
+    /// The queue in this slot has consumers with filters, one that came just now perhaps.
+    pub(crate) fn watch_selectors(&mut self, now: Now, slot: u32, timers: &mut Timers) {
+        let home = &self.queues[slot as usize];
+        self.selectors.note(now, home.id, &home.queue, timers);
     }
 
-    /// Queues whose consumers have filters or had some in the last minute, behind one of them, by id.
+    /// Queues whose consumers have filters or had some in the last second or so, behind one of them, by id.
     pub(crate) fn queues_with_selectors(
         &self,
         after: Option<QueueId>,

@@ -488,6 +488,56 @@ fn the_log_is_told_of_a_filter_that_looks_at_many_for_few() {
     });
 }
 
+/// The warnings of filters that look at many for few since this was asked last.
+fn costly_told(stage: &Stage) -> usize {
+    stage.world.events().iter().filter(|event| event.kind == "filter-costs-much").count()
+}
+
+#[test]
+fn the_log_is_told_of_a_consumer_after_the_first_minute_of_its_life_whenever_that_began() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume_with("q", "before", filter("p.type = 'usual'"));
+        stage.world.advance(31_700);
+        near.consume_with("q", "rare", filter("p.type = 'rare'"));
+        near.client().together(|| {
+            for number in 0..1200 {
+                publish(&near, "q", "usual", &number.to_string());
+            }
+        });
+        stage.world.advance(58_000);
+        assert_eq!(costly_told(stage), 0);
+        stage.world.advance(3_000);
+        assert_eq!(costly_told(stage), 1);
+    });
+}
+
+#[test]
+fn what_a_filter_let_through_before_hides_no_minute_in_which_it_costs_much() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.consume_with("q", "rare", filter("p.type = 'rare'"));
+        far.consume_with("q", "usual", filter("p.type = 'usual'"));
+        for _ in 0..2 {
+            stage.world.advance(70_000);
+            for number in 0..10 {
+                publish(&near, "q", "rare", &number.to_string());
+            }
+        }
+        for _ in 0..62 {
+            near.client().together(|| {
+                for number in 0..30 {
+                    publish(&near, "q", "usual", &number.to_string());
+                }
+            });
+            stage.world.advance(1_000);
+        }
+        assert_eq!(costly_told(stage), 1);
+    });
+}
+
 /// Filters that take about as long as they may for a message whose body is [`dear_body`].
 fn consume_dearly(channel: &Channel, queue: &str) {
     for number in 0..DEAR_FILTERS {

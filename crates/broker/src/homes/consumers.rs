@@ -60,7 +60,7 @@ impl HomeSide<'_> {
         match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
             Ok(handle) => {
                 if is_filtered {
-                    self.homes.watch_selectors(now, id, &mut self.shard.timers);
+                    self.homes.watch_selectors(now, slot, &mut self.shard.timers);
                 }
                 if shard != self.shard.id {
                     if let Some(before) = self.homes.remote.consumers.get(&key) {
@@ -103,10 +103,11 @@ impl HomeSide<'_> {
     pub(crate) fn look_at_selectors(&mut self, now: Now, out: &mut Outbox) {
         for costly in self.homes.look_at_selectors(now, &mut self.shard.timers) {
             let text = format!(
-                "a filter of a consumer of {} was asked about {} messages within a minute, of which its consumers got \
-                 {}: a queue of their own, bound with that filter, would spare this",
+                "a filter of a consumer of {} was asked about {} messages within {} s, of which its consumers got {}: \
+                 a queue of their own, bound with that filter, would spare this",
                 self.directory.describe_queue(costly.queue),
                 costly.evaluations,
+                costly.seconds,
                 costly.deliveries
             );
             out.log(Severity::Warning, "filter-costs-much", text);

@@ -181,7 +181,7 @@ impl HomeSide<'_> {
             format!("{}: from shard {from} to {own}; {why}", self.directory.describe_queue(id));
         out.log(Severity::Info, "queue-moved", text);
         if self.homes.queues[slot as usize].queue.has_filters() {
-            self.homes.watch_selectors(now, id, &mut self.shard.timers);
+            self.homes.watch_selectors(now, slot, &mut self.shard.timers);
         }
         self.homes.migrations.came(now, id);
         out.own.push(Mail::QueueStays { queue: id });
