@@ -37,7 +37,7 @@ impl Lists<'_> {
         let Some(home) = self.homes.find(queue) else { return Vec::new() };
         let row = |(selector, distance): (SelectorFigures, Distance)| SelectorRow {
             filter: selector.filter.as_ref().map(|filter| filter.text().into()),
-            format: selector.filter.map(|filter| filter.format).unwrap_or_default().name(),
+            format: format_of(selector.filter.as_deref()),
             way: selector.way,
             cost: selector.cost,
             consumers: selector.consumers,
@@ -127,6 +127,7 @@ impl Lists<'_> {
                         prefetch: consumer.prefetch,
                         active,
                         filter: consumer.filter.as_ref().map(|filter| filter.text().into()),
+                        format: format_of(consumer.filter.as_deref()),
                     });
                 }
             }
@@ -134,6 +135,11 @@ impl Lists<'_> {
         }
         Part { rows, next: (at.owner < end).then_some(at) }
     }
+}
+
+/// How a filter reads bodies: the word of `x-filter-format`.
+fn format_of(filter: Option<&ConsumerFilter>) -> &'static str {
+    filter.map(|filter| filter.format).unwrap_or_default().name()
 }
 
 fn row_of(connection: lepus_base::ConnectionId, channel: &Channel) -> ChannelRow {

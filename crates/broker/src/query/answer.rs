@@ -309,6 +309,8 @@ pub struct ConsumerRow {
     pub active: bool,
     /// Its filter in normal form, if it has one.
     pub filter: Option<Box<str>>,
+    /// How that reads bodies: the word of `x-filter-format`; `auto` where there is none.
+    pub format: &'static str,
 }
 
 /// A connection.

@@ -129,7 +129,7 @@ pub fn bindings(figures: &Figures, request: &Value) -> Result<Value, String> {
 }
 
 /// Columns of the list of filters.
-const FILTER_COLUMNS: [&str; 10] = [
+const FILTER_COLUMNS: [&str; 11] = [
     "kind",
     "name",
     "filters",
@@ -139,6 +139,7 @@ const FILTER_COLUMNS: [&str; 10] = [
     "microseconds",
     "takes_looked_up_only",
     "evaluations_per_delivery",
+    "dearest_format",
     "dearest",
 ];
 
@@ -162,6 +163,7 @@ pub fn filters(api: &Api, request: &Value) -> Result<Value, String> {
     let row = |item: &Value| -> Value {
         let cell = |column: &&str| match *column {
             "dearest" => item["dearest"][0]["filter"].clone(),
+            "dearest_format" => item["dearest"][0]["format"].clone(),
             "microseconds" | "evaluations_per_delivery" => {
                 let value = item[*column].as_f64();
                 value.map_or(Value::Null, |value| json!((value * 100.0).round() / 100.0))

@@ -5,7 +5,7 @@ use super::super::failure::Failure;
 use super::super::request::Reply;
 use super::connections::Connections;
 use lepus_base::{QueueId, ShardId};
-use lepus_broker::directory::router::FILTER;
+use lepus_broker::directory::router::{FILTER, FORMAT};
 use lepus_broker::query::{ChannelRow, ConsumerRow, Nested};
 use lepus_broker::{Answer, Query};
 use serde_json::{Map, Value, json};
@@ -34,7 +34,9 @@ fn row(context: &Context<'_>, connections: &Connections, row: &ConsumerRow) -> O
     let info = directory.queue_by_id(directory.id_now(row.queue))?;
     let queue = json!({"name": info.name(), "vhost": directory.vhost_name(info.vhost)});
     let filter = row.filter.iter().map(|filter| (FILTER.to_owned(), json!(filter)));
-    let arguments: Map<String, Value> = filter.collect();
+    // What is not said is `auto`.
+    let format = (row.format != "auto").then(|| (FORMAT.to_owned(), json!(row.format)));
+    let arguments: Map<String, Value> = filter.chain(format).collect();
     Some(json!({
         "consumer_tag": row.tag,
         "active": row.active,

@@ -226,6 +226,7 @@ fn dear_selector(row: &SelectorRow) -> Value {
     }
     json!({
         "filter": text,
+        "format": row.format,
         "way": row.way,
         "cost": row.cost,
         "consumers": row.consumers,

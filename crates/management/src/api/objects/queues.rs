@@ -258,6 +258,7 @@ fn selector(row: &SelectorRow) -> Value {
     let per_delivery = deliveries.map(|count| row.evaluations as f64 / count as f64);
     json!({
         "filter": row.filter,
+        "filter_format": row.filter.as_ref().map(|_| row.format),
         "consumers": row.consumers,
         "evaluations": row.evaluations,
         "deliveries": row.deliveries,
