@@ -25,6 +25,10 @@ use crate::query::{
     VhostRow,
 };
 
+/// Bytes of arguments of bindings after which a part of their list ends. An order puts a few hundred parts together, and
+/// control characters are six bytes of JSON each.
+const ARGUMENTS_BYTES: usize = 16 << 10;
+
 impl Page {
     /// Its places, of so many that there are, and where the next page begins.
     fn of(self, places: usize) -> (usize, usize, Option<usize>) {
@@ -221,17 +225,29 @@ impl<'a> Lists<'a> {
         Part { rows: found.into_iter().flatten().map(row).collect(), next }
     }
 
+    /// Arguments may be long: a part ends where it has many bytes of them.
     fn bindings(&self, vhost: VhostId, page: Page) -> Part<BindingRow, usize> {
         let row = |binding: BindingInfo<'_>| BindingRow {
             source: binding.source.to_owned(),
             destination_kind: binding.destination.kind(),
             destination: binding.destination.name().to_owned(),
             routing_key: binding.routing_key.to_owned(),
+            arguments: binding.arguments.to_owned().to_bytes(),
         };
-        let limit = page.limit.clamp(1, PLACES_MAX);
-        let found = self.directory.bindings_in(vhost, page.from, limit);
-        let next = found.is_some().then(|| page.from.saturating_add(limit));
-        Part { rows: found.into_iter().flatten().map(row).collect(), next }
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        let end = page.from.saturating_add(page.limit.clamp(1, PLACES_MAX));
+        let mut place = page.from;
+        while place < end && bytes < ARGUMENTS_BYTES {
+            let Some(found) = self.directory.bindings_in(vhost, place, 1) else {
+                return Part { rows, next: None };
+            };
+            place += 1;
+            for binding in found {
+                bytes += binding.arguments.bytes().len();
+                rows.push(row(binding));
+            }
+        }
+        Part { rows, next: Some(place) }
     }
 
     fn vhosts(&self, names: &Names) -> Part<VhostRow, String> {

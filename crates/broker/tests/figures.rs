@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use lepus_amqp::table::Table;
 use lepus_broker::directory::{Request, VhostRef};
 use lepus_broker::query::{
     Holdings, NAMES_MAX, Names, PLACES_MAX, Page, Part, Rights, RightsPlace,
@@ -43,6 +44,35 @@ fn queues_deliveries_and_channels_are_counted_as_they_come_and_go() {
     let left = holdings(&world);
     assert_eq!((left.connections, left.channels, left.ready, left.unacked), (1, 1, 1, 0));
     assert_eq!(world.broker(0, |broker| broker.view().miscounted()), None);
+}
+
+#[test]
+fn bindings_are_listed_with_their_arguments_in_parts_that_are_not_long() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    channel.declare("q");
+    channel.exchange("x", "fanout");
+    let long = "x".repeat(4_000);
+    let text = |number: usize| format!("a = '{number}{long}'");
+    for number in 0..20 {
+        channel.bind_with("q", "x", "", Table::new().with("x-filter", &*text(number)));
+    }
+    let (mut told, mut next) = (Vec::new(), Some(0));
+    while let Some(from) = next {
+        let page = Page { from, limit: PLACES_MAX };
+        let found = match world.ask(0, Query::Bindings { vhost: "/".to_owned(), page }) {
+            Answer::Bindings(found) => found,
+            other => panic!("{other:?}"),
+        };
+        let bytes: usize = found.rows.iter().map(|row| row.arguments.as_ref().bytes().len()).sum();
+        assert!(bytes < 20_500, "{bytes}");
+        told.extend(found.rows.into_iter().map(|row| row.arguments));
+        next = found.next;
+    }
+    let expected: Vec<_> =
+        (0..20).map(|number| Table::new().with("x-filter", &*text(number)).to_bytes()).collect();
+    told.sort_by_key(|arguments| expected.iter().position(|one| one == arguments));
+    assert_eq!(told, expected);
 }
 
 #[test]

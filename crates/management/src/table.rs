@@ -1,5 +1,6 @@
 //! Lists as JSON tables.
 
+use crate::definitions::table_value;
 use lepus_broker::query::{
     BindingRow, ConnectionRow, ExchangeRow, PermissionRow, QueueRow, TopicPermissionRow, UserRow,
     VhostRow,
@@ -122,11 +123,12 @@ impl Row for ExchangeRow {
 
 impl Row for BindingRow {
     const COLUMNS: &'static [&'static str] =
-        &["source", "destination_type", "destination", "routing_key"];
-    const ORDER: Order = Order::Columns(4);
+        &["source", "destination_type", "destination", "routing_key", "arguments"];
+    const ORDER: Order = Order::Columns(5);
 
     fn values(&self) -> Value {
-        json!([self.source, self.destination_kind, self.destination, self.routing_key])
+        let arguments = table_value(self.arguments.as_ref());
+        json!([self.source, self.destination_kind, self.destination, self.routing_key, arguments])
     }
 }
 
@@ -226,6 +228,7 @@ mod tests {
             destination_kind: "queue",
             destination: text(),
             routing_key: text(),
+            arguments: TableBytes::default(),
         });
         check(&ExchangeRow {
             name: text(),

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// Characters of a field table that a cell shows.
+const FIELDS_CHARS_MAX: usize = 120;
+
 /// Columns under their names for a table, lines of `key value` for an object.
 #[must_use]
 pub fn text(answer: &Value) -> String {
@@ -43,7 +46,7 @@ pub fn json(answer: &Value) -> String {
 fn table(columns: &[Value], rows: &[Value]) -> String {
     let lines: Vec<Vec<String>> = std::iter::once(columns)
         .chain(rows.iter().filter_map(Value::as_array).map(Vec::as_slice))
-        .map(|row| row.iter().map(cell).collect())
+        .map(|row| row.iter().map(|value| fields(value).unwrap_or_else(|| cell(value))).collect())
         .collect();
     let mut widths = vec![0; columns.len()];
     for line in &lines {
@@ -61,6 +64,16 @@ fn table(columns: &[Value], rows: &[Value]) -> String {
     out
 }
 
+/// The cell of a field table: its names and values, of many the first.
+fn fields(value: &Value) -> Option<String> {
+    let each = |(name, value): (&String, &Value)| format!("{}: {}", escaped(name), cell(value));
+    let text = value.as_object()?.iter().map(each).collect::<Vec<_>>().join(", ");
+    Some(match text.char_indices().nth(FIELDS_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    })
+}
+
 /// One value without quotes; control characters are escaped, so that a name cannot drive a terminal.
 fn cell(value: &Value) -> String {
     let text = match value {
@@ -71,7 +84,14 @@ fn cell(value: &Value) -> String {
         }
         other => other.to_string(),
     };
-    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text }
+    escaped(&text)
+}
+
+fn escaped(text: &str) -> String {
+    match text.chars().any(char::is_control) {
+        true => text.escape_debug().to_string(),
+        false => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +105,20 @@ mod tests {
         assert_eq!(text(&answer), "name        n\na\\u{1b}[1m  1\nlonger      20\n");
         let parsed: Value = serde_json::from_str(&json(&answer)).unwrap();
         assert_eq!(parsed[1], json!({"name": "longer", "n": 20}));
+    }
+
+    #[test]
+    fn a_field_table_in_a_cell_is_short_and_nothing_where_it_is_empty() {
+        let arguments = json!({"x-filter": "a = 1", "x-n\u{1b}": 5});
+        let long = json!({"x-filter": "x".repeat(1_000)});
+        let rows = json!([["a", {}], ["b", arguments], ["c", long]]);
+        let answer = json!({"columns": ["key", "arguments"], "rows": rows});
+        let shown = text(&answer);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[..3], ["key  arguments", "a", "b    x-filter: a = 1, x-n\\u{1b}: 5"]);
+        assert_eq!(lines[3], format!("c    x-filter: {}…", "x".repeat(FIELDS_CHARS_MAX - 10)));
+        let whole: Value = serde_json::from_str(&json(&answer)).unwrap();
+        assert_eq!((&whole[0]["arguments"], &whole[2]["arguments"]), (&json!({}), &long));
     }
 
     #[test]

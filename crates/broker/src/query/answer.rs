@@ -378,6 +378,8 @@ pub struct BindingRow {
     pub destination: String,
     /// Its key.
     pub routing_key: String,
+    /// Its arguments: a table in wire form.
+    pub arguments: TableBytes,
 }
 
 /// A virtual host.

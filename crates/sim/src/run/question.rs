@@ -298,6 +298,7 @@ fn binding_row(binding: BindingInfo<'_>) -> BindingRow {
         destination_kind: binding.destination.kind(),
         destination: binding.destination.name().to_owned(),
         routing_key: binding.routing_key.to_owned(),
+        arguments: binding.arguments.to_owned().to_bytes(),
     }
 }
 
