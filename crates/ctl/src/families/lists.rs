@@ -35,6 +35,7 @@ const QUEUES: &[Column] = &[
     plain("message_bytes_ready"),
     plain("message_bytes_unacknowledged"),
     plain("messages"),
+    plain("messages_passed_over"),
     plain("messages_persistent"),
     plain("messages_ram"),
     plain("messages_ready"),

@@ -77,6 +77,17 @@ fn queues_come_page_by_page_with_the_columns_in_the_order_asked() {
 }
 
 #[test]
+fn what_filters_passed_over_is_a_column_of_queues_and_nothing_where_there_is_no_filter() {
+    let items = json!([{"name": "plain"}, {"name": "q", "messages_passed_over": 3}]);
+    let page = json!({"items": items, "page": 1, "page_count": 1});
+    let mut fake = api(&[("GET /api/queues/%2F", 200, page)]);
+    let line = "rabbitmqctl list_queues -s name messages_passed_over";
+    let ended = say(&mut fake, &line.split(' ').collect::<Vec<_>>(), "");
+    assert_eq!(ended.out, "plain\t\nq\t3\n");
+    assert!(fake.calls[0].0.ends_with(",messages_passed_over"), "{}", fake.calls[0].0);
+}
+
+#[test]
 fn a_connection_is_closed_by_the_identifier_that_its_list_shows() {
     let connection = json!({
         "name": "127.0.0.1:1 -> 127.0.0.1:2", "node": "rabbit@h", "peer_port": 1,

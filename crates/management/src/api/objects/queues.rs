@@ -115,6 +115,7 @@ fn figures_at(
         "messages_ready" => |figures| figures.ready,
         "messages_unacknowledged" => |figures| figures.unacked,
         "consumers" => |figures| figures.consumers.into(),
+        "messages_passed_over" => |figures| figures.passed_over,
         "message_bytes" => |figures| figures.ready_bytes + figures.unacked_bytes,
         "memory" => |figures| figures.memory_bytes,
         _ => return Ok(None),
