@@ -21,6 +21,8 @@ pub struct Held {
     pub ready: u64,
     /// Messages that are delivered and not settled.
     pub unacked: u64,
+    /// Of the ready ones, those that consumers' filters have looked at and that nobody has.
+    pub passed_over: u64,
     /// Consumers of queues, wherever they are connected.
     pub consumers: u64,
 }
@@ -39,6 +41,7 @@ const OF_VHOST_BYTES: usize = size_of::<(VhostId, OfVhost)>() + 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfQueue {
     ready: u64,
+    passed_over: u64,
     unacked: u32,
     consumers: u32,
 }
@@ -48,6 +51,7 @@ impl OfQueue {
     pub(crate) fn of(queue: &Queue) -> OfQueue {
         OfQueue {
             ready: queue.ready(),
+            passed_over: queue.passed_over(),
             unacked: queue.unacked() as u32,
             consumers: queue.consumer_count(),
         }
@@ -95,6 +99,7 @@ impl Held {
         // Sums are never below what one queue has: it is in them.
         self.ready = self.ready + after.ready - before.ready;
         self.unacked = self.unacked + u64::from(after.unacked) - u64::from(before.unacked);
+        self.passed_over = self.passed_over + after.passed_over - before.passed_over;
         self.consumers = self.consumers + u64::from(after.consumers) - u64::from(before.consumers);
     }
 }

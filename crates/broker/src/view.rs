@@ -60,7 +60,7 @@ impl<'a> View<'a> {
     /// The part of them that tells what there is.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
-        let Held { channels, publishers, ready, unacked, consumers } = self.shard.held;
+        let Held { channels, publishers, ready, unacked, passed_over, consumers } = self.shard.held;
         Holdings {
             connections: self.connections.len() as u64,
             channels,
@@ -69,6 +69,7 @@ impl<'a> View<'a> {
             queues: self.homes.len() as u64,
             ready,
             unacked,
+            passed_over,
             delayed: self.homes.delayed() as u64,
             memory_bytes: self.shard.memory() as u64,
             memory_lent_bytes: self.shard.loan.limit as u64,

@@ -47,6 +47,32 @@ fn queues_deliveries_and_channels_are_counted_as_they_come_and_go() {
 }
 
 #[test]
+fn what_filters_passed_over_is_counted_as_it_comes_and_goes() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    channel.declare("q");
+    channel.declare("plain");
+    let filter = |text| Table::new().with("x-filter", text);
+    channel.consume_with("q", "none", filter("p.type = 'none'"));
+    for queue in ["q", "plain"] {
+        channel.publish_all(queue, (0..100).map(|number: u32| number.to_string()));
+    }
+    let passed_over = || (holdings(&world).passed_over, holdings(&world).ready);
+    assert_eq!(passed_over(), (100, 200));
+    assert_eq!(world.broker(0, |broker| broker.view().miscounted()), None);
+    let other = world.channel(0);
+    other.consume_with("q", "all", filter("m.size > 0"));
+    world.settle();
+    assert_eq!(passed_over(), (0, 100));
+    other.client().close();
+    world.settle();
+    assert_eq!(passed_over(), (100, 200));
+    channel.delete("q");
+    assert_eq!(passed_over(), (0, 100));
+    assert_eq!(world.broker(0, |broker| broker.view().miscounted()), None);
+}
+
+#[test]
 fn bindings_are_listed_with_their_arguments_in_parts_that_are_not_long() {
     let world = World::new(1);
     let channel = world.channel(0);

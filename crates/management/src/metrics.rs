@@ -406,6 +406,11 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
         ("lepus_shard_connections", "Open connections of the shard.", |h| h.connections),
         ("lepus_shard_queues", "Queues whose home is the shard.", |h| h.queues),
         (
+            "lepus_shard_messages_passed_over",
+            "Ready messages of the shard's queues that consumers' filters have looked at and that nobody has.",
+            |h| h.passed_over,
+        ),
+        (
             "lepus_shard_memory_used_bytes",
             "Bytes of the shard that count against its part of the budget.",
             |h| h.memory_bytes,

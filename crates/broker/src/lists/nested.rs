@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::query::{
     ChannelRow, ConsumerRow, ExchangeFigures, Nested, PLACES_MAX, Part, QueueFigures, SelectorRow,
 };
-use crate::queue::{Distance, SelectorFigures};
+use crate::queue::{ConsumerFilter, Distance, SelectorFigures};
 
 impl Lists<'_> {
     /// Figures of those of the queues whose home is here.
@@ -25,6 +25,7 @@ impl Lists<'_> {
             unacked: home.queue.unacked(),
             unacked_bytes: home.queue.unacked_bytes(),
             passed_over: home.queue.passed_over(),
+            has_filters: home.queue.has_filters(),
             consumers: home.queue.consumer_count(),
             totals: home.queue.totals(),
             memory_bytes: home.queue.memory_bytes() as u64,

@@ -153,6 +153,8 @@ pub struct QueueFigures {
     pub unacked_bytes: u64,
     /// Of those that are ready, the ones that consumers' filters have looked at and that nobody has.
     pub passed_over: u64,
+    /// Whether a consumer has a filter.
+    pub has_filters: bool,
     /// Consumers.
     pub consumers: u32,
     /// Messages taken in, handed out and acknowledged.

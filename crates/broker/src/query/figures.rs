@@ -21,6 +21,8 @@ pub struct Holdings {
     pub ready: u64,
     /// Messages of theirs that are delivered and not acknowledged.
     pub unacked: u64,
+    /// Of the ready ones, those that consumers' filters have looked at and that nobody has.
+    pub passed_over: u64,
     /// Messages that delayed exchanges hold back.
     pub delayed: u64,
     /// Bytes that count against the budget.

@@ -15,7 +15,7 @@ pub use wish::Wish;
 use crate::api::{Mirror, Running};
 use crate::exposition::{Exposition, Kind};
 use families::{FAMILIES, Family, Value};
-use lepus_broker::query::PLACES_MAX;
+use lepus_broker::query::{PLACES_MAX, QueueFigures};
 pub use rows::Rows;
 use std::sync::Arc;
 
@@ -87,11 +87,13 @@ fn samples<F: FnMut(String) -> bool>(
     let name = wish.name_of(family);
     match family.value {
         Value::Node(value) => page.text.sample(&name, &[], value(&rows.snapshot)),
-        Value::Queue(value) => {
+        Value::Queue(value) | Value::FilteredQueue(value) => {
+            let all = matches!(family.value, Value::Queue(_));
             for part in rows.queues.chunks(PLACES_MAX) {
                 // Held for a part only, so that nobody waits long who changes the copy.
                 let directory = mirror.directory();
-                for figures in part {
+                let is_told = |row: &&QueueFigures| all || row.has_filters || row.passed_over > 0;
+                for figures in part.iter().filter(is_told) {
                     let id = directory.id_now(figures.id);
                     let Some(info) = directory.queue_by_id(id) else { continue };
                     let labels =

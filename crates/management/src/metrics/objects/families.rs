@@ -11,6 +11,8 @@ use lepus_broker::query::{ChannelRow, QueueFigures};
 pub(super) enum Value {
     Node(fn(&Snapshot) -> u64),
     Queue(fn(&QueueFigures) -> u64),
+    /// Of queues whose consumers have filters, or had some that passed over what is still there.
+    FilteredQueue(fn(&QueueFigures) -> u64),
     Connection(fn(&ConnectionLine) -> u64),
     Channel(fn(&ChannelRow) -> u64),
     Exchange(fn(&ExchangeLine) -> u64),
@@ -91,6 +93,7 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge(DEPTH, "queue_messages_ready", "Messages ready to be delivered.", Value::Queue(|f| f.ready)),
     gauge(DEPTH, "queue_messages_unacked", "Messages delivered and not acknowledged.", Value::Queue(|f| f.unacked)),
     gauge(DEPTH, "queue_messages", "Messages, ready and unacknowledged.", Value::Queue(|f| f.ready + f.unacked)),
+    gauge(DEPTH, "lepus_queue_messages_passed_over", "Ready messages that consumers' filters have looked at and that nobody has.", Value::FilteredQueue(|f| f.passed_over)),
     gauge("queue_consumer_count", "queue_consumers", "Consumers of a queue.", Value::Queue(|f| u64::from(f.consumers))),
     gauge(QUEUE, "queue_consumers", "Consumers of a queue.", Value::Queue(|f| u64::from(f.consumers))),
     gauge(QUEUE, "queue_consumer_capacity", "1 for a queue with consumers.", Value::Queue(|f| u64::from(f.consumers > 0))),

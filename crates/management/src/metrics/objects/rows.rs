@@ -74,7 +74,7 @@ impl Objects {
             FAMILIES.iter().any(|family| is_it(&family.value) && wish.has(family))
         };
         self.mirror.catch_up();
-        if wants(|value| matches!(value, Value::Queue(_))) {
+        if wants(|value| matches!(value, Value::Queue(_) | Value::FilteredQueue(_))) {
             self.queues(wish, &mut rows)?;
         }
         let wants_channels = wants(|value| matches!(value, Value::Channel(_)));
