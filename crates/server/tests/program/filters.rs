@@ -111,6 +111,78 @@ fn filters_are_listed_with_what_they_take_and_the_dearest() {
     assert_eq!(nobody.code("GET", "/lepus/filters", &Value::Null).0, 401);
 }
 
+/// Filters that differ in nothing but how they read bodies, what they pass over, and bindings with different filters.
+#[test]
+fn filters_are_shown_with_their_formats_and_what_they_pass_over() {
+    let scratch = Scratch::new("filters-shown");
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let guest = User::guest(&program);
+    let mut session = connect(program.amqp);
+    session.declare("own");
+    session.declare("plain");
+    for format in ["auto", "json", "none"] {
+        let arguments = Table::new().with("x-filter", "b.x = 1").with("x-filter-format", format);
+        let arguments = arguments.to_bytes();
+        let consume = basic::Consume {
+            queue: "own",
+            consumer_tag: format,
+            arguments: arguments.as_ref(),
+            ..Default::default()
+        };
+        assert!(matches!(session.call(1, consume), Seen::Method(..)));
+    }
+    for _ in 0..3 {
+        session.publish(1, "own", b"nobody wants it");
+    }
+    session.declare("own");
+    let filter = json!({"x-filter": "b.x = 1"});
+    let with = |format: &str| json!({"x-filter": "b.x = 1", "x-filter-format": format});
+    let expected = [filter, with("json"), with("none")];
+    let arguments = |rows: &Value| -> Vec<Value> {
+        let mut rows = rows.as_array().unwrap().clone();
+        rows.sort_by_key(|row| row["consumer_tag"].as_str().map(str::to_owned));
+        rows.iter().map(|row| row["arguments"].clone()).collect()
+    };
+    let formats = |rows: &Value, key: &str| -> Vec<Value> {
+        let mut found: Vec<Value> =
+            rows.as_array().unwrap().iter().map(|row| row[key].clone()).collect();
+        found.sort_by_key(Value::to_string);
+        found
+    };
+    let queue = guest.get("/queues/%2F/own");
+    assert_eq!(arguments(&guest.get("/consumers")), expected);
+    assert_eq!(arguments(&queue["consumer_details"]), expected);
+    assert_eq!(formats(&queue["selectors"], "filter_format"), ["auto", "json", "none"]);
+    let list = guest.get("/lepus/filters");
+    assert_eq!(formats(&list[0]["dearest"], "format"), ["auto", "json", "none"]);
+    let list = program.order(&["list", "filters", "--json"]).unwrap();
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert!(["auto", "json", "none"].contains(&list[0]["dearest_format"].as_str().unwrap()));
+
+    let metrics = crate::metrics::page(&program, "/metrics/per-object");
+    let of_queues = metrics.lines().filter(|line| line.starts_with("lepus_queue_messages_passed"));
+    assert_eq!(
+        of_queues.collect::<Vec<_>>(),
+        [r#"lepus_queue_messages_passed_over{vhost="/",queue="own"} 3"#]
+    );
+    let metrics = crate::metrics::page(&program, "/metrics");
+    assert!(metrics.contains("\nlepus_shard_messages_passed_over{shard=\"0\"} 3\n"), "{metrics}");
+
+    for text in ["a = 1", "a = 2"] {
+        let body = json!({"routing_key": "k", "arguments": {"x-filter": text}});
+        let answer = guest.send("POST", "/bindings/%2F/e/amq.topic/q/own", "", &body.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+    guest.send("POST", "/bindings/%2F/e/amq.fanout/q/own", "", "{}");
+    let list = program.order(&["list", "bindings", "--json"]).unwrap();
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let shown: Vec<&Value> = list.as_array().unwrap().iter().map(|row| &row["arguments"]).collect();
+    assert_eq!(shown, [&json!({}), &json!({"x-filter": "a = 1"}), &json!({"x-filter": "a = 2"})]);
+    let table = program.order(&["list", "bindings"]).unwrap();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].ends_with("arguments") && lines[2].ends_with("  x-filter: a = 1"), "{table}");
+}
+
 /// What filters may take of a message is a setting, and the list says where only such are taken as can be looked up.
 #[test]
 fn filters_that_take_more_than_a_setting_says_leave_no_room_for_others() {
