@@ -209,7 +209,7 @@ pub trait Session: fmt::Debug + Send {
     /// Answers [`Event::Close`].
     fn close_ok(&mut self, now: Instant, out: &mut Vec<u8>);
 
-    /// A refusal in this protocol's words, for the log.
+    /// A refusal in this protocol's words, for the log: of a [`Refusal`] what it displays, never its reply.
     fn words(&self, why: Closing<'_>) -> String;
 
     /// Appends a message.

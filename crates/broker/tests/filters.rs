@@ -1,13 +1,13 @@
 //! Bindings with filters: a queue gets what they match, whatever way a message takes to the exchange.
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{exchange, queue};
+use lepus_amqp::method::{basic, exchange, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_broker::{Answer, Query};
 use lepus_sim::{Channel, Options, World};
 
-use crate::stage::{everywhere, everywhere_with};
+use crate::stage::{Stage, everywhere, everywhere_with};
 
 fn filter(text: &str) -> Table {
     Table::new().with("x-filter", text)
@@ -160,6 +160,67 @@ fn a_filter_that_is_none_closes_the_channel_with_its_place() {
         );
         far.publish("amq.fanout", "", "1");
         assert_eq!(stage.world.queue("q").ready, 0);
+    });
+}
+
+/// Filters that are refused, most of them with an error that quotes the `4111` in them.
+const SECRETS: [&str; 10] = [
+    "card = '4111' = 1",
+    "card = '4111' b.x",
+    "p.card4111 = 1",
+    "card4111.number = 1",
+    "CARD4111(x) = 1",
+    "card = 4111_1111",
+    "card = 1e4111",
+    "card REGEXP '[4111'",
+    "b.card4111. = 1",
+    "card4111[0] = 1",
+];
+
+#[test]
+fn the_log_has_nothing_of_a_filter_that_is_refused() {
+    everywhere(|stage| {
+        for (name, text) in ["x-filter", "x-filter-jms-selector"]
+            .into_iter()
+            .flat_map(|name| SECRETS.map(|text| (name, text)))
+        {
+            let arguments = Table::new().with(name, text).to_bytes();
+            let arguments = arguments.as_ref();
+            let (queue, exchange) = ("q", "amq.fanout");
+            let near = stage.near();
+            near.declare(queue);
+            let _ = stage.world.events();
+            for place in [Stage::near, Stage::far] {
+                let bind = queue::Bind { queue, exchange, arguments, ..Default::default() };
+                let between = exchange::Bind {
+                    destination: "amq.topic",
+                    source: exchange,
+                    arguments,
+                    ..Default::default()
+                };
+                let consume = basic::Consume { queue, arguments, ..Default::default() };
+                let refused = [
+                    place(stage).refused(bind),
+                    place(stage).refused(between),
+                    place(stage).refused(consume),
+                ];
+                for refused in refused {
+                    let told = &refused.text;
+                    assert!(told.contains(": "), "{text}: {told}");
+                }
+            }
+            let lines = stage.world.events();
+            let lines = lines.iter().filter(|line| line.kind == "channel-error");
+            let start = format!("PRECONDITION_FAILED - invalid {name} at character ");
+            let count = lines
+                .inspect(|line| {
+                    assert!(line.text.contains(&start), "{text}: {}", line.text);
+                    let (_, place) = line.text.split_once(&start).unwrap();
+                    assert!(!place.contains("4111"), "{text}: {}", line.text);
+                })
+                .count();
+            assert_eq!(count, 6, "{text}");
+        }
     });
 }
 

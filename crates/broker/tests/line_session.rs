@@ -80,6 +80,17 @@ fn read(line: &[u8]) -> Option<(Operation<'_>, Asked)> {
     }
 }
 
+/// Why a connection ends, with the text of a refusal.
+fn said(why: Closing<'_>, text: impl FnOnce(&Refusal) -> String) -> String {
+    match why {
+        Closing::Broken => "what?".to_owned(),
+        Closing::Refused(refusal, _) if refusal.kind == RefusalKind::NotFound => {
+            format!("not there: {}", text(refusal))
+        }
+        Closing::Refused(refusal, _) => format!("no: {}", text(refusal)),
+    }
+}
+
 impl Session for Lines {
     fn receive<'a>(
         &mut self,
@@ -149,7 +160,7 @@ impl Session for Lines {
     fn opened(&mut self, _now: Instant, result: Result<(), &Refusal>, out: &mut Vec<u8>) {
         self.stage = if result.is_ok() { Stage::OpenChannel } else { Stage::Closed };
         if let Err(refusal) = result {
-            Lines::say(out, &refusal.text);
+            Lines::say(out, refusal.reply());
         }
     }
 
@@ -175,7 +186,7 @@ impl Session for Lines {
     }
 
     fn close(&mut self, _now: Instant, why: Closing<'_>, out: &mut Vec<u8>) {
-        let words = self.words(why);
+        let words = said(why, |refusal| refusal.reply().to_owned());
         Lines::say(out, &words);
         self.stage = Stage::Closed;
     }
@@ -185,13 +196,7 @@ impl Session for Lines {
     }
 
     fn words(&self, why: Closing<'_>) -> String {
-        match why {
-            Closing::Broken => "what?".to_owned(),
-            Closing::Refused(refusal, _) if refusal.kind == RefusalKind::NotFound => {
-                format!("not there: {}", refusal.text)
-            }
-            Closing::Refused(refusal, _) => format!("no: {}", refusal.text),
-        }
+        said(why, Refusal::to_string)
     }
 
     fn deliver(&self, _channel: u16, delivered: &Delivered<'_>, out: &mut Vec<u8>) {

@@ -126,7 +126,7 @@ fn a_start_completes_a_deletion_that_was_interrupted() {
         assert!(objects(&world, 0) < 20);
         let limits = Default::default();
         let gone = world.request(Request::SetVhostLimits { vhost: VhostRef::from("v"), limits });
-        assert_eq!(gone.unwrap_err().text, "vhost 'v' not found");
+        assert_eq!(gone.unwrap_err().reply(), "vhost 'v' not found");
         // Its messages belong to nobody, and are not kept for anybody.
         let events = world.events();
         assert!(events.iter().all(|event| event.kind != "orphaned-messages"), "{events:?}");

@@ -357,7 +357,7 @@ fn exchange(reader: &mut Reader<'_>) -> Result<ExchangeInfo, DecodeError> {
         internal: flags & INTERNAL != 0,
         arguments: &arguments,
     };
-    ExchangeInfo::parse(wanted, vhost, "").map_err(|refusal| refused(&refusal.text))
+    ExchangeInfo::parse(wanted, vhost, "").map_err(|refusal| refused(refusal.reply()))
 }
 
 fn queue(reader: &mut Reader<'_>, shards: u16) -> Result<QueueInfo, DecodeError> {
@@ -367,9 +367,9 @@ fn queue(reader: &mut Reader<'_>, shards: u16) -> Result<QueueInfo, DecodeError>
     let arguments = reader.table()?;
     let user = reader.name()?;
     let kind = QueueKind::of(&arguments, QueueKind::Classic, name, "")
-        .map_err(|refusal| refused(&refusal.text))?;
+        .map_err(|refusal| refused(refusal.reply()))?;
     let settings = QueueSettings::parse(&arguments, kind, name, "")
-        .map_err(|refusal| refused(&refusal.text))?;
+        .map_err(|refusal| refused(refusal.reply()))?;
     Ok(QueueInfo::new(Declared {
         id,
         vhost,

@@ -4,6 +4,8 @@ use alloc::string::String;
 use core::fmt;
 
 /// A filter that is refused.
+///
+/// `Display` says the place alone, which a log may have. [`FilterError::reply`] quotes the filter and is for who gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The character at which it went wrong, counted from 1; one behind the last for an end that came too early.
@@ -63,14 +65,32 @@ pub enum Reason {
     },
 }
 
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at character {}: {}", self.at, self.reason)
+impl FilterError {
+    /// Where and why, for who gave the filter: parts of it are quoted, so that it goes into no log.
+    #[must_use]
+    pub fn reply(&self) -> String {
+        alloc::format!("{self}: {}", self.reason.reply())
     }
 }
 
-impl fmt::Display for Reason {
+/// The place.
+impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at character {}", self.at)
+    }
+}
+
+impl Reason {
+    /// What is wrong, for who gave the filter: parts of it are quoted, so that it goes into no log.
+    #[must_use]
+    pub fn reply(&self) -> String {
+        let mut reply = String::new();
+        // A string takes all.
+        let _ = self.write(&mut reply);
+        reply
+    }
+
+    fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
         match self {
             Reason::Expected { what, after } if after.is_empty() => write!(f, "expected {what}"),
             Reason::Expected { what, after } => write!(f, "expected {what} after '{after}'"),

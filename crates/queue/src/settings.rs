@@ -363,7 +363,7 @@ mod tests {
         let table = Table::new().with(name, value);
         QueueSettings::parse(&table, QueueKind::Classic, "q", "/").map_err(|refusal| {
             assert_eq!(refusal.kind, RefusalKind::PreconditionFailed);
-            refusal.text
+            refusal.into_reply()
         })
     }
 
@@ -465,7 +465,7 @@ mod tests {
     fn the_kind_is_classic_or_quorum_and_streams_are_refused() {
         let kind = |value: &str| {
             let table = Table::new().with("x-queue-type", value);
-            QueueKind::of(&table, QueueKind::Classic, "q", "/").map_err(|refusal| refusal.text)
+            QueueKind::of(&table, QueueKind::Classic, "q", "/").map_err(Refusal::into_reply)
         };
         assert_eq!(kind("quorum"), Ok(QueueKind::Quorum));
         assert_eq!(kind("classic"), Ok(QueueKind::Classic));
@@ -480,7 +480,7 @@ mod tests {
         let check = |durable, exclusive, auto_delete| {
             let kind = QueueKind::Quorum;
             kind.check_properties(durable, exclusive, auto_delete, "q", "/")
-                .map_err(|refusal| refusal.text)
+                .map_err(Refusal::into_reply)
         };
         assert_eq!(check(true, false, false), Ok(()));
         assert_eq!(
@@ -498,7 +498,7 @@ mod tests {
     fn a_redeclaration_is_compared_argument_by_argument() {
         let compare = |current: &Table, received: &Table| {
             QueueSettings::inequivalent(current, received, QueueKind::Classic, "q", "/")
-                .map(|refusal| refusal.text)
+                .map(Refusal::into_reply)
         };
         let five = Table::new().with("x-max-length", 5);
         let wide = Table::new()

@@ -94,7 +94,7 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
     for step in &definitions.requests {
         let file = config.definitions.as_deref().unwrap_or(Path::new(""));
         let Err(refusal) = stored.carry_out(&step.request)? else { continue };
-        let text = format!("{}: {}: {}", file.display(), step.path, refusal.text);
+        let text = format!("{}: {}: {}", file.display(), step.path, refusal);
         if is_there(stored.directory(), step) {
             differing.push(format!("{text}; it stays as it is"));
         } else {
@@ -190,7 +190,7 @@ fn is_there(directory: &Directory, step: &Step) -> bool {
 }
 
 fn require(stored: &mut Stored, request: &Request) -> Result<(), String> {
-    stored.carry_out(request)?.map_err(|refusal| refusal.text)
+    stored.carry_out(request)?.map_err(|refusal| refusal.to_string())
 }
 
 fn default_vhost(config: &Config) -> Request {
@@ -402,6 +402,14 @@ mod tests {
         )
         .unwrap_err();
         assert!(text.contains("definitions.json: bindings[0]: no "), "{text}");
+        // It goes to the log, where no text of a filter may be.
+        let content = format!(
+            r#"{{"queues": [{}], "bindings": [{{"source": "amq.topic", "vhost": "/", "destination": "q", "destination_type": "queue", "routing_key": "", "arguments": {{"x-filter": "card = '4111' = 1"}}}}]}}"#,
+            queue("q", "{}")
+        );
+        let text = with_file(&root, &content).unwrap_err();
+        let told = "bindings[0]: invalid x-filter at character 15 (more is not for logs)";
+        assert!(text.ends_with(told), "{text}");
         let config =
             Config { definitions: Some("/nowhere/at/all.json".into()), ..Config::preset() };
         let text = initial(&config, 1, root.path()).unwrap_err();

@@ -93,7 +93,7 @@ impl Operations {
         let answer = answer.map_err(|stopped| stopped.to_string())?;
         match answer.recv_timeout(CHANGE_TIMEOUT) {
             Ok(Answer::Changed(Ok(()))) => Ok(Value::Null),
-            Ok(Answer::Changed(Err(refusal))) => Err(refusal.text),
+            Ok(Answer::Changed(Err(refusal))) => Err(refusal.to_string()),
             Ok(other) => unreachable!("a change is answered with {other:?}"),
             Err(_) => Err("no answer came; the order may still be carried out".to_owned()),
         }

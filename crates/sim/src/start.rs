@@ -37,7 +37,7 @@ pub(crate) fn definitions(
     if draft.is_new() {
         for change in first {
             let applied = draft.apply(now, change, &mut run).map_err(|error| error.to_string())?;
-            applied.map_err(|refusal| refusal.text.to_string())?;
+            applied.map_err(|refusal| refusal.into_reply())?;
         }
     }
     let deleted = draft.deleted().into();

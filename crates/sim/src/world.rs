@@ -257,7 +257,7 @@ impl World {
 
     fn must(&self, request: Request) {
         if let Err(refusal) = self.request(request) {
-            panic!("an operator is refused: {:?} {}", refusal.kind, refusal.text);
+            panic!("an operator is refused: {:?} {}", refusal.kind, refusal.reply());
         }
     }
 

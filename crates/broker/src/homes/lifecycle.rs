@@ -103,8 +103,7 @@ impl HomeSide<'_> {
         let Some(dying) = home.end_deletion(now) else {
             return race!("its deletion was refused before");
         };
-        let text =
-            format!("{} stays for now: {}", self.directory.describe_queue(queue), refusal.text);
+        let text = format!("{} stays for now: {refusal}", self.directory.describe_queue(queue));
         out.log(Severity::Warning, "queue-not-deleted", text);
         for (to, reply) in dying.answers {
             // Who cancelled the last consumer has done that.

@@ -4,6 +4,7 @@ mod answers;
 mod operations;
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -205,7 +206,11 @@ impl Session for Amqp {
     }
 
     fn words(&self, why: Closing<'_>) -> String {
-        self.error(why).text
+        match why {
+            // Its reply may quote what only the client may see.
+            Closing::Refused(refusal, _) => format!("{} - {refusal}", code(refusal.kind).name()),
+            Closing::Broken => self.error(why).text,
+        }
     }
 
     fn deliver(&self, channel: u16, delivered: &Delivered<'_>, out: &mut Vec<u8>) {
@@ -385,7 +390,13 @@ fn login<'a>(mechanism: &'a str, response: &'a [u8]) -> Login<'a> {
 
 /// A refusal as the protocol's error.
 fn error(refusal: &Refusal, asked: Asked) -> ProtocolError {
-    let code = match refusal.kind {
+    let (class_id, method_id) = operations::ids(asked);
+    ProtocolError::new(code(refusal.kind), refusal.reply()).caused_by(class_id, method_id)
+}
+
+/// What a kind of refusal is in this protocol.
+fn code(kind: RefusalKind) -> ReplyCode {
+    match kind {
         RefusalKind::AccessRefused => ReplyCode::ACCESS_REFUSED,
         RefusalKind::NotFound => ReplyCode::NOT_FOUND,
         RefusalKind::Locked => ReplyCode::RESOURCE_LOCKED,
@@ -397,7 +408,5 @@ fn error(refusal: &Refusal, asked: Asked) -> ProtocolError {
         RefusalKind::ResourceError => ReplyCode::RESOURCE_ERROR,
         RefusalKind::Forced => ReplyCode::CONNECTION_FORCED,
         RefusalKind::Internal => ReplyCode::INTERNAL_ERROR,
-    };
-    let (class_id, method_id) = operations::ids(asked);
-    ProtocolError::new(code, &refusal.text).caused_by(class_id, method_id)
+    }
 }

@@ -64,7 +64,7 @@ impl Fixture {
                 self.changes.push(change);
                 Ok(Some(applied))
             }
-            Err(refusal) => Err((refusal.kind, refusal.text)),
+            Err(refusal) => Err((refusal.kind, refusal.into_reply())),
         }
     }
 

@@ -170,7 +170,11 @@ fn parse(arguments: TableRef<'_>) -> Result<Option<Parsed>, Refusal> {
     let format = format_of(arguments)?;
     let Some((name, text)) = text(arguments)? else { return Ok(None) };
     let filter = Filter::parse(text, &Limits::default());
-    let filter = filter.map_err(|error| refuse(format!("invalid {name} {error}")))?;
+    let filter = filter.map_err(|error| {
+        let why = format!(": {}", error.reason.reply());
+        let kind = RefusalKind::PreconditionFailed;
+        Refusal::with_private(kind, format!("invalid {name} {error}"), why)
+    })?;
     Ok(Some(Parsed { filter, format }))
 }
 

@@ -770,7 +770,7 @@ mod tests {
         for value in [Value::from("some"), Value::from(""), Value::I32(1), Value::Void] {
             let refusal = check(value).unwrap_err();
             assert_eq!(refusal.kind, RefusalKind::PreconditionFailed);
-            assert!(refusal.text.starts_with("Invalid x-match field"));
+            assert!(refusal.reply().starts_with("Invalid x-match field"));
         }
     }
 

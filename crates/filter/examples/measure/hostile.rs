@@ -61,7 +61,7 @@ fn set_of(texts: &[String]) -> FilterSet {
     let mut set = FilterSet::new(limits, HashState::new(1));
     for text in texts {
         let filter = Filter::parse(text, &Limits::default());
-        let filter = filter.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let filter = filter.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         set.add(&filter, 0).expect("there is room");
     }
     while set.work(1_000_000) {}
@@ -568,7 +568,7 @@ pub fn accepted() {
             let refused = Filter::parse(&parts[0], &Limits::default()).err();
             println!(
                 "{name:42} refused: {}",
-                refused.map(|error| error.to_string()).unwrap_or_default()
+                refused.map(|error| error.reply()).unwrap_or_default()
             );
             continue;
         };

@@ -525,7 +525,7 @@ mod tests {
 
     fn add(set: &mut FilterSet, text: &str, target: u64) -> Subscription {
         let filter = Filter::parse(text, &Limits::default());
-        let filter = filter.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let filter = filter.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         set.add(&filter, target).expect("there is room")
     }
 

@@ -87,7 +87,7 @@ mod tests {
     use lepus_base::HashState;
 
     fn filter(text: &str) -> Filter {
-        Filter::parse(text, &Limits::default()).unwrap_or_else(|error| panic!("{text}: {error}"))
+        Filter::parse(text, &Limits::default()).unwrap_or_else(|error| panic!("{text}: {error:?}"))
     }
 
     fn values(from: usize, count: usize) -> String {

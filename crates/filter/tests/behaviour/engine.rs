@@ -30,7 +30,7 @@ impl Pair {
 
     fn add(&mut self, text: &str, target: u64) -> Subscription {
         let filter = Filter::parse(text, &Limits::default())
-            .unwrap_or_else(|error| panic!("{text}: {error}"));
+            .unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let subscription = self.set.add(&filter, target).expect("there is room");
         self.expected.push((subscription, filter, target));
         subscription
@@ -714,7 +714,7 @@ fn very_many_expressions_are_evaluated() {
 /// A set of one filter.
 fn set_of(text: &str) -> FilterSet {
     let filter = Filter::parse(text, &Limits::default());
-    let filter = filter.unwrap_or_else(|error| panic!("{text}: {error}"));
+    let filter = filter.unwrap_or_else(|error| panic!("{text}: {error:?}"));
     let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
     set.add(&filter, 1).unwrap();
     set
@@ -832,7 +832,7 @@ fn a_long_number_of_fix_is_paid_by_each_group_that_reads_it() {
 fn what_takes_long_to_read_is_refused_before_it_is_translated() {
     let refused = |text: &str| match Filter::parse(text, &Limits::default()) {
         Ok(_) => "taken".to_owned(),
-        Err(error) => error.reason.to_string(),
+        Err(error) => error.reason.reply(),
     };
     let weight = "more than 2000 units of what regular expressions take to be translated";
     let length = "more than 1024 bytes of a regular expression";

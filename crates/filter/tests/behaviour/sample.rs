@@ -52,7 +52,7 @@ impl Sample {
     /// What a filter says about it.
     pub fn truth(&self, text: &str) -> oracle::Truth {
         let filter = Filter::parse(text, &Limits::default())
-            .unwrap_or_else(|error| panic!("{text}: {error}"));
+            .unwrap_or_else(|error| panic!("{text}: {error:?}"));
         let truth = oracle::verdict(filter.tree(), &self.message());
         assert_eq!(self.is_matched(&filter), truth == Some(true), "the engine on {text}");
         truth

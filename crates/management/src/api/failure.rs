@@ -31,8 +31,11 @@ impl Failure {
     /// The filter of that name is not well-formed.
     #[must_use]
     pub fn filter(name: &str, error: &FilterError) -> Failure {
-        let place = Some((error.at, error.reason.to_string()));
-        Failure { place, ..Failure::new(400, "filter", format!("invalid {name} {error}")) }
+        let place = Some((error.at, error.reason.reply()));
+        Failure {
+            place,
+            ..Failure::new(400, "filter", format!("invalid {name} {}", error.reply()))
+        }
     }
 
     /// No such path or object. Clients compare both texts.
@@ -100,15 +103,17 @@ impl From<Refusal> for Failure {
     /// What the directory refuses, without the name of an AMQP code.
     fn from(refusal: Refusal) -> Failure {
         match refusal.kind {
-            RefusalKind::NotFound if refusal.text.starts_with("vhost ") => {
+            RefusalKind::NotFound if refusal.reply().starts_with("vhost ") => {
                 Failure::vhost_not_found()
             }
             RefusalKind::NotFound => Failure::not_found(),
             RefusalKind::AccessRefused => {
-                Failure::not_authorised(format!("ACCESS_REFUSED - {}", refusal.text))
+                Failure::not_authorised(format!("ACCESS_REFUSED - {}", refusal.reply()))
             }
-            RefusalKind::Internal | RefusalKind::Forced => Failure::unavailable(refusal.text),
-            _ => Failure::bad_request(refusal.text),
+            RefusalKind::Internal | RefusalKind::Forced => {
+                Failure::unavailable(refusal.into_reply())
+            }
+            _ => Failure::bad_request(refusal.into_reply()),
         }
     }
 }

@@ -56,7 +56,7 @@ mod tests {
         let refusal = QueueSettings::check(&table, kind, "q", "/").err()?;
         assert_eq!(refusal.kind, RefusalKind::PreconditionFailed);
         let start = format!("invalid arg '{name}' for queue 'q' in vhost '/'");
-        Some(refusal.text.strip_prefix(&start).expect("the usual start").into())
+        Some(refusal.reply().strip_prefix(&start).expect("the usual start").into())
     }
 
     #[test]

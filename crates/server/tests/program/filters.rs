@@ -3,7 +3,7 @@
 use crate::management::{User, started};
 use crate::running::{Program, Scratch};
 use crate::session::{Seen, connect};
-use lepus_amqp::method::basic;
+use lepus_amqp::method::{basic, queue};
 use lepus_amqp::table::Table;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -278,6 +278,61 @@ fn messages_are_got_by_a_filter() {
     let (code, reason) = guest.code("POST", "/queues/%2F/q/get", &body);
     assert_eq!(code, 400);
     assert!(reason.contains("auto, json, fix, nvfix or none"), "{reason}");
+}
+
+/// Whoever gave a filter that is refused is told what is wrong in it; the log has nothing of its text.
+#[test]
+fn the_log_has_nothing_of_a_filter_that_is_refused() {
+    let (_scratch, program) = started("filters-log");
+    let guest = User::guest(&program);
+    guest.put("/queues/%2F/q", json!({"durable": true}));
+    let secret = "card = '4111' = 1";
+    for name in ["x-filter", "x-filter-jms-selector"] {
+        let arguments = Table::new().with(name, secret).to_bytes();
+        let arguments = arguments.as_ref();
+        let binding = json!({"routing_key": "", "arguments": {name: secret}});
+        let mut of_file = binding.clone();
+        for (key, value) in [
+            ("source", "amq.topic"),
+            ("vhost", "/"),
+            ("destination", "q"),
+            ("destination_type", "queue"),
+        ] {
+            of_file[key] = json!(value);
+        }
+        for (path, body) in [
+            ("/bindings/%2F/e/amq.topic/q/q", binding),
+            ("/definitions", json!({"bindings": [of_file]})),
+            (
+                "/queues/%2F/q/get",
+                json!({"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "filter": secret}),
+            ),
+            (
+                "/lepus/moves",
+                json!({"vhost": "/", "source": "q", "destination": "q2", "filter": secret}),
+            ),
+        ] {
+            let (code, reason) = guest.code("POST", path, &body);
+            assert_eq!(code, 400, "{path}");
+            assert!(reason.contains("at character 15: ") && reason.contains("4111"), "{reason}");
+        }
+        let mut session = connect(program.amqp);
+        let consume = basic::Consume { queue: "q", arguments, ..Default::default() };
+        let bind =
+            queue::Bind { queue: "q", exchange: "amq.topic", arguments, ..Default::default() };
+        for refused in [session.call(1, consume), connect(program.amqp).call(1, bind)] {
+            assert!(format!("{refused:?}").contains("4111"), "{refused:?}");
+        }
+    }
+    let (status, log) = program.stop();
+    assert!(status.success(), "{status}");
+    for told in [
+        "invalid x-filter at character 15 (more is not for logs)",
+        "invalid x-filter-jms-selector at character 15 (more is not for logs)",
+    ] {
+        assert_eq!(log.matches(told).count(), 2, "{log}");
+    }
+    assert!(!log.contains("4111"), "{log}");
 }
 
 #[test]

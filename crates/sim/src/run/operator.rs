@@ -347,7 +347,7 @@ impl Run {
             Some(Ok(Answer::Changed(Err(refusal)))) => {
                 let fills = self.plan.disk.as_ref().is_some_and(|disk| disk.fills);
                 if !fills && !self.shards.definitions_failed() {
-                    return Err(format!("an operator is refused {wish:?}: {}", refusal.text));
+                    return Err(format!("an operator is refused {wish:?}: {}", refusal.reply()));
                 }
                 *answer = None;
             }

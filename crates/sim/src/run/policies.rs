@@ -105,7 +105,7 @@ impl Policies {
             Some(Ok(Answer::Changed(Err(refusal)))) => {
                 let fills = plan.disk.as_ref().is_some_and(|disk| disk.fills);
                 if !fills && !shards.definitions_failed() {
-                    return Err(format!("{request:?} is refused: {}", refusal.text));
+                    return Err(format!("{request:?} is refused: {}", refusal.reply()));
                 }
                 *answer = None;
             }

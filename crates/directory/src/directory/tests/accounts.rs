@@ -110,7 +110,10 @@ fn refusals_name_access_resource_and_user() {
     assert!(ask(Access::Write, Resource::Exchange("")).is_ok());
     let refused = ask(Access::Write, Resource::Exchange("logs")).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::AccessRefused);
-    assert_eq!(refused.text, "write access to exchange 'logs' in vhost '/' refused for user 'ann'");
+    assert_eq!(
+        refused.reply(),
+        "write access to exchange 'logs' in vhost '/' refused for user 'ann'"
+    );
     assert!(directory.accounts().may_any("ann", vhost, "q"));
     assert!(!directory.accounts().may_any("ann", vhost, "logs"));
     let passive = |resource| directory.accounts().authorize_passive("ann", vhost, resource);
@@ -175,7 +178,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
     assert!(may("amq.direct", Access::Write, "bob.x"), "no topic exchange");
     let refused = directory.authorize_request("ann", &bind("amq.topic", "q", "x")).unwrap_err();
     assert_eq!(
-        refused.text,
+        refused.reply(),
         "read access to topic 'x' in exchange 'amq.topic' in vhost '/' refused for user 'ann'"
     );
     fixture.does(&Request::ClearTopicPermission {

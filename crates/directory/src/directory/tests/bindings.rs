@@ -197,7 +197,7 @@ fn an_internal_exchange_takes_messages_from_exchanges_only() {
     let refused = directory.route(vhost, message("xi"), rng, routes);
     let refused = refused.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::AccessRefused);
-    assert_eq!(refused.text, "cannot publish to internal exchange 'xi' in vhost '/'");
+    assert_eq!(refused.reply(), "cannot publish to internal exchange 'xi' in vhost '/'");
     routes.clear();
     assert!(directory.route_dead_letter(vhost, message("xi"), rng, routes));
     assert_eq!(routes.len(), 1);

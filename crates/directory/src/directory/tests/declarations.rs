@@ -308,10 +308,10 @@ fn missing_things_are_named() {
     let fixture = Fixture::new();
     let vhost = fixture.vhost();
     let queue = fixture.directory.find_queue(vhost, "q", ConnectionId(1));
-    assert_eq!(queue.unwrap_err().text, "no queue 'q' in vhost '/'");
+    assert_eq!(queue.unwrap_err().reply(), "no queue 'q' in vhost '/'");
     let exchange = fixture.directory.find_exchange(vhost, "x").unwrap_err();
     assert_eq!(exchange.kind, RefusalKind::NotFound);
-    assert_eq!(exchange.text, "no exchange 'x' in vhost '/'");
+    assert_eq!(exchange.reply(), "no exchange 'x' in vhost '/'");
     assert!(fixture.directory.find_exchange(vhost, "").is_ok());
 }
 

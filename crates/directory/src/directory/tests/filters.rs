@@ -3,6 +3,7 @@
 use super::*;
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
+use alloc::string::ToString;
 use lepus_filter::{Filter, FilterSet, Limits, Meta, Scratch, SetLimits};
 
 fn filter(text: &str) -> Table {
@@ -131,6 +132,24 @@ fn a_headers_exchange_does_not_take_a_filter_for_a_header() {
     let headers = Table::new().with("x-a", 1i32).with("c", 3i32);
     assert_eq!(fixture.reached_with("amq.headers", "", &headers), [""; 0]);
     assert_eq!(fixture.reached_with("amq.headers", "", &headers.with("b", 2i32)), ["q"]);
+}
+
+#[test]
+fn what_a_log_may_have_of_a_refused_filter_is_its_place() {
+    let mut fixture = Fixture::new();
+    fixture.queue("q");
+    for (name, text, place) in [
+        ("x-filter", "card = '4111' = 1", 15),
+        ("x-filter-jms-selector", "p.card4111 = 1", 1),
+        ("x-filter", "card = 4111_1111", 8),
+        ("x-filter", "CARD4111(x) = 1", 1),
+    ] {
+        let bind = bind_with("amq.topic", "q", "#", Table::new().with(name, text));
+        let refusal = fixture.directory.check(&bind).unwrap_err();
+        assert!(refusal.reply().contains("4111"), "{}", refusal.reply());
+        let logged = format!("invalid {name} at character {place} (more is not for logs)");
+        assert_eq!(refusal.to_string(), logged);
+    }
 }
 
 #[test]

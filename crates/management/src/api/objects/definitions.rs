@@ -333,7 +333,7 @@ fn carry_out(context: &Context<'_>, vhost: Option<&str>) -> Result<Reply, Failur
         .iter()
         .zip(results)
         .filter_map(|(path, result)| {
-            result.err().map(|refusal| format!("{path}: {}", refusal.text))
+            result.err().map(|refusal| format!("{path}: {}", refusal.reply()))
         })
         .collect();
     context.catch_up();
