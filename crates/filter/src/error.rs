@@ -41,6 +41,8 @@ pub enum Reason {
     },
     /// A name with a dot that begins with no section.
     Dotted(String),
+    /// An element of an array whose name begins with no section.
+    Subscripted(String),
     /// A function that does not exist.
     Function(String),
     /// A function with too few or too many arguments.
@@ -109,6 +111,11 @@ impl Reason {
                 f,
                 "'{name}.' begins with no section: write a.{name}.… for a field of a header's table, a.[{name}.…] for a \
                  header with dots in its name, b.{name}.… for the body"
+            ),
+            Reason::Subscripted(name) => write!(
+                f,
+                "'{name}[' begins with no section: write a.{name}[…] for an element of a header's array, b.{name}[…] for \
+                 the body"
             ),
             Reason::Function(name) => write!(f, "there is no function '{name}'"),
             Reason::Arguments { function, takes } => write!(f, "{function} takes {takes}"),

@@ -219,7 +219,9 @@ impl<'t> Lexer<'t> {
             '0'..='9' => self.number(),
             '.' if second_is_digit => self.number(),
             '[' => {
+                let begin = self.at;
                 let name = self.bracketed()?;
+                self.require_no_subscript(begin)?;
                 Ok(Token::Path(Section::Headers, Written::name(name)))
             }
             _ if word::is_start(character) => self.word(),
@@ -351,8 +353,24 @@ impl<'t> Lexer<'t> {
             Some(section) if behind.starts_with('.') => self.field(section),
             // `x.5` is the start of a path as well, never a number.
             _ if behind.starts_with('.') => Err(self.error(begin, Reason::Dotted(word.into()))),
-            _ => Ok(Token::Word(word, Keyword::of(word))),
+            section => {
+                let keyword = Keyword::of(word);
+                // Behind others a name in brackets may follow: `x AND[y]`.
+                if section.is_none() && keyword == Keyword::Other {
+                    self.require_no_subscript(begin)?;
+                }
+                Ok(Token::Word(word, keyword))
+            }
         }
+    }
+
+    /// A name without a section, which begins at `begin`, ends here: it has no elements.
+    fn require_no_subscript(&self, begin: usize) -> Result<(), FilterError> {
+        if !self.rest().starts_with('[') {
+            return Ok(());
+        }
+        let name = self.text[begin..self.at].chars().take(40).collect();
+        Err(self.error(begin, Reason::Subscripted(name)))
     }
 
     /// The name of a section whose fields are all known.

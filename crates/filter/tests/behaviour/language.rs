@@ -128,6 +128,16 @@ fn what_is_no_filter_is_refused_at_its_place() {
             "at character 1: 'd.' begins with no section: write a.d.… for a field of a header's table, \
             a.[d.…] for a header with dots in its name, b.d.… for the body",
         ),
+        (
+            "x = 1 AND tags[0] = 'a'",
+            "at character 11: 'tags[' begins with no section: write a.tags[…] for an element of a header's array, \
+            b.tags[…] for the body",
+        ),
+        (
+            "[odd name]['x'] = 1",
+            "at character 1: '[odd name][' begins with no section: write a.[odd name][…] for an element of a header's \
+            array, b.[odd name][…] for the body",
+        ),
         ("b. = 1", "at character 3: expected a name after 'b.'"),
         ("p. = 1", "at character 3: expected a name after 'properties'"),
         ("b.x[y]", "at character 5: expected an index, a 'name' or * after '['"),
@@ -218,6 +228,11 @@ fn whatever_is_printed_is_read_as_the_same_tree() {
         assert_eq!(again.tree(), filter.tree(), "{text}");
         assert_eq!(again.normal(), filter.normal(), "{text}");
     }
+}
+
+#[test]
+fn a_bracket_behind_a_keyword_begins_a_name() {
+    assert_eq!(normal("x = 1 AND[y] = 2 OR NOT[z]"), normal("x = 1 AND y = 2 OR NOT z"));
 }
 
 #[test]
