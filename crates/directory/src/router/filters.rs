@@ -14,6 +14,7 @@ use super::{Message, Meter};
 use crate::binding::Link;
 use crate::exchange::ExchangeKind;
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
@@ -119,7 +120,7 @@ fn refused_effort(bytes: &[u8]) -> usize {
     REFUSED_EFFORT * Filter::effort_of_text(bytes.len()) + Filter::effort_of_regexps(bytes)
 }
 
-fn refuse(text: alloc::string::String) -> Refusal {
+fn refuse(text: String) -> Refusal {
     Refusal::new(RefusalKind::PreconditionFailed, text)
 }
 
@@ -128,9 +129,13 @@ fn text<'a>(arguments: TableRef<'a>) -> Result<Option<(&'static str, &'a str)>, 
     let mut found = None;
     for name in [FILTER, SELECTOR] {
         let Some(value) = arguments.get(name) else { continue };
-        let Some(text) = value.as_text() else {
+        let ValueRef::LongString(bytes) = value else {
             return Err(refuse(format!("invalid {name}: a filter is a string")));
         };
+        let text = str::from_utf8(bytes).map_err(|error| {
+            let at = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).chars().count() + 1;
+            refuse(format!("invalid {name} at character {at}: it is not UTF-8"))
+        })?;
         if name == SELECTOR && text.is_empty() {
             continue;
         }

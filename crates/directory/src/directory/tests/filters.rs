@@ -4,6 +4,7 @@ use super::*;
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
+use lepus_amqp::table::Value;
 use lepus_filter::{Filter, FilterSet, Limits, Meta, Scratch, SetLimits};
 
 fn filter(text: &str) -> Table {
@@ -172,6 +173,13 @@ fn what_is_no_filter_is_refused_with_its_place() {
         "x-filter and x-filter-jms-selector mean the same: give one of them"
     );
     assert_eq!(bind(Table::new().with("x-filter", 1i32)), "invalid x-filter: a filter is a string");
+    for name in ["x-filter", "x-filter-jms-selector"] {
+        let text = Value::LongString(b"a = '\xc3\xbc\xfc'".to_vec());
+        assert_eq!(
+            bind(Table::new().with(name, text)),
+            format!("invalid {name} at character 7: it is not UTF-8")
+        );
+    }
     assert_eq!(
         bind(filter("a = 1").with("x-filter-format", "xml")),
         "invalid x-filter-format: it is auto, json, fix, nvfix or none"
