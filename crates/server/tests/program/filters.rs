@@ -8,6 +8,60 @@ use lepus_amqp::table::Table;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
+const GUIDE: &str = include_str!("../../../../docs/filters.md");
+
+/// Requests of the guide: the path, the body, and the answer where it stands there.
+fn requests_of_the_guide() -> Vec<(&'static str, Value, Option<Value>)> {
+    let blocks = GUIDE
+        .split("\n```\n")
+        .filter_map(|block| block.strip_prefix("curl -u guest:guest http://localhost:15672/api"));
+    let requests = blocks.map(|block| {
+        let (path, rest) = block.split_once(" \\\n  -d '").expect("a body");
+        let (body, answer) = rest.split_once('\'').expect("its end");
+        let answer = answer.trim();
+        let answer = (!answer.is_empty()).then(|| serde_json::from_str(answer).expect("JSON"));
+        (path, serde_json::from_str(body).expect("JSON"), answer)
+    });
+    requests.collect()
+}
+
+/// What the guide asks over HTTP is answered as it says.
+#[test]
+fn requests_of_the_guide_are_answered() {
+    let (_scratch, program) = started("filters-guide");
+    let guest = User::guest(&program);
+    for queue in ["orders", "dear-uk"] {
+        guest.put(&format!("/queues/%2F/{queue}"), json!({}));
+    }
+    let binding = json!({"routing_key": "order.#", "arguments": {"x-filter": "b.total > 50"}});
+    let path = "/bindings/%2F/e/amq.topic/q/dear-uk";
+    assert_eq!(guest.send("POST", path, "", &binding.to_string()).status, 201);
+    for total in [50, 60] {
+        guest.publish("orders", &json!({"total": total}).to_string());
+    }
+    let requests = requests_of_the_guide();
+    assert_eq!(requests.len(), 2);
+    for (path, body, said) in requests {
+        let answer = guest.send("POST", path, "", &body.to_string());
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        match said {
+            Some(said) => assert_eq!(answer.body, said, "{path}"),
+            None => {
+                let payloads: Vec<&Value> =
+                    answer.body.as_array().unwrap().iter().map(|row| &row["payload"]).collect();
+                assert_eq!(payloads, [&json!(r#"{"total":60}"#)], "{path}");
+            }
+        }
+    }
+    let (_, said) = GUIDE.split_once("is answered with 400 and\n`").expect("an error");
+    let (said, _) = said.split_once("}`").expect("its end");
+    let said: Value = serde_json::from_str(&format!("{said}}}")).expect("JSON");
+    let body =
+        json!({"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "filter": "b.ab >"});
+    let answer = guest.send("POST", "/queues/%2F/orders/get", "", &body.to_string());
+    assert_eq!((answer.status, answer.body), (400, said));
+}
+
 /// Where filters stand, what they take, and who may see it.
 #[test]
 fn filters_are_listed_with_what_they_take_and_the_dearest() {
@@ -307,10 +361,7 @@ fn the_log_has_nothing_of_a_filter_that_is_refused() {
                 "/queues/%2F/q/get",
                 json!({"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "filter": secret}),
             ),
-            (
-                "/lepus/moves",
-                json!({"vhost": "/", "source": "q", "destination": "q2", "filter": secret}),
-            ),
+            ("/lepus/moves", json!({"vhost": "/", "from": "q", "to": "q2", "filter": secret})),
         ] {
             let (code, reason) = guest.code("POST", path, &body);
             assert_eq!(code, 400, "{path}");
