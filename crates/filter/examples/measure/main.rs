@@ -5,7 +5,8 @@
 //! `measure million` prints those of a million filters alone, `measure churn` how fast filters come and go and what matching
 //! keeps beside them. `measure steps`, `measure pairs N` and `measure accepted` are about what was made to be dear.
 //! Filters are `sym = 'S' AND b.price > P AND b.qty < Q` over 1,000 symbols; of anchored ones nine in ten have the
-//! symbol, of unanchored ones none. About one of them matches a message. Rates depend on what else the machine does.
+//! symbol, of unanchored ones none. About one of them matches a message. Bodies have many short fields, those of `texts` few
+//! long ones. Rates depend on what else the machine does.
 
 mod churn;
 mod hostile;
@@ -48,9 +49,11 @@ enum Kind {
     Inside,
     /// The body is read for one filter that never matches.
     Extraction,
+    /// The same of bodies most of which is long texts.
+    Texts,
 }
 
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 9] = [
     ("anchored", Kind::Anchored),
     ("equalities", Kind::Equalities),
     ("unanchored", Kind::Unanchored),
@@ -59,6 +62,7 @@ const KINDS: [(&str, Kind); 8] = [
     ("conditions", Kind::Conditions),
     ("inside", Kind::Inside),
     ("extraction", Kind::Extraction),
+    ("texts", Kind::Texts),
 ];
 
 struct Load {
@@ -75,7 +79,7 @@ fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
     let is_anchored = match kind {
         Kind::Unanchored | Kind::Evaluated | Kind::Conditions | Kind::Inside => false,
         Kind::Anchored | Kind::Headers => !index.is_multiple_of(10),
-        Kind::Equalities | Kind::Extraction => true,
+        Kind::Equalities | Kind::Extraction | Kind::Texts => true,
     };
     // So that about one matches: each of `rivals` with a chance of one in them.
     let rivals = match (kind, is_anchored) {
@@ -89,7 +93,7 @@ fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
     let (price, qty) = (VALUES - part(), part());
     let body = if kind == Kind::Headers { "" } else { "b." };
     match kind {
-        Kind::Extraction => {
+        Kind::Extraction | Kind::Texts => {
             "b.sym = 'none' AND b.price > 0 AND b.qty > 0 AND b.side = 'x' AND b.venue = 'x' AND b.id = 1".to_owned()
         }
         Kind::Evaluated => format!("b.price + 0 > {price} AND b.qty - 0 < {qty}"),
@@ -109,8 +113,32 @@ fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
     }
 }
 
+/// What the texts of documents are made of: mostly letters, with an escape and a letter of two bytes now and then.
+const WORDS: [&str; 8] =
+    ["order", "of", "goods", "that", "Zoë", "said", "are \\\"urgent\\\"", "\\nfor"];
+/// Bytes of such a text.
+const TEXT_BYTES: usize = 250;
+
+/// A text of so many bytes at most, as it stands in quotes.
+fn prose(rng: &mut Rng, bytes: usize) -> String {
+    let mut text = String::new();
+    loop {
+        let word = WORDS[rng.below(WORDS.len() as u64) as usize];
+        if text.len() + 1 + word.len() > bytes {
+            return text;
+        }
+        text.push(' ');
+        text.push_str(word);
+    }
+}
+
 /// A document of about so many bytes.
-fn document(rng: &mut Rng, symbol: u64, price: u64, qty: u64, bytes: usize) -> String {
+fn document(
+    kind: Kind,
+    rng: &mut Rng,
+    (symbol, price, qty): (u64, u64, u64),
+    bytes: usize,
+) -> String {
     let id = rng.below(1_000_000);
     let mut body = format!(
         "{{\"id\":{id},\"sym\":\"SYM{symbol}\",\"side\":\"buy\",\"price\":{price}.25,\"qty\":{qty},\"venue\":\"XNYS\""
@@ -118,6 +146,11 @@ fn document(rng: &mut Rng, symbol: u64, price: u64, qty: u64, bytes: usize) -> S
     let mut number = 0;
     while body.len() + 20 < bytes {
         number += 1;
+        if kind == Kind::Texts {
+            let left = bytes - body.len() - 16;
+            body.push_str(&format!(",\"text{number}\":\"{}\"", prose(rng, left.min(TEXT_BYTES))));
+            continue;
+        }
         match number % 3 {
             0 => body.push_str(&format!(",\"f{number}\":\"v{}\"", rng.below(10_000))),
             1 => body.push_str(&format!(",\"field{number}\":{}", rng.below(100_000))),
@@ -159,7 +192,7 @@ fn load(kind: Kind, count: usize, bytes: usize) -> Load {
                 headers.insert("qty", qty as i64);
             }
             let properties = Properties { headers: Some(headers), ..Properties::default() };
-            (properties.to_bytes(), document(&mut rng, symbol, price, qty, bytes))
+            (properties.to_bytes(), document(kind, &mut rng, (symbol, price, qty), bytes))
         })
         .collect();
     Load { set, texts, subscriptions, messages, built }
@@ -194,6 +227,8 @@ fn rates() {
         (Kind::Extraction, 1, 231),
         (Kind::Extraction, 1, 869),
         (Kind::Extraction, 1, 3976),
+        (Kind::Texts, 1, 869),
+        (Kind::Texts, 1, 3976),
         (Kind::Headers, 1, 231),
         (Kind::Anchored, 1, 231),
         (Kind::Anchored, 1000, 231),
@@ -296,6 +331,8 @@ fn instructions(file: &str, record: bool) -> bool {
         ("extraction", 1, 231),
         ("extraction", 1, 869),
         ("extraction", 1, 3976),
+        ("texts", 1, 869),
+        ("texts", 1, 3976),
         ("headers", 1, 231),
         ("headers", 10_000, 231),
         ("anchored", 1, 231),
@@ -303,6 +340,7 @@ fn instructions(file: &str, record: bool) -> bool {
         ("anchored", 10_000, 231),
         ("unanchored", 10_000, 231),
         ("equalities", 100_000, 231),
+        ("anchored", 100_000, 231),
         ("evaluated", 1000, 231),
         ("conditions", 1000, 231),
         ("conditions", 10_000, 231),
@@ -315,7 +353,12 @@ fn instructions(file: &str, record: bool) -> bool {
             let numbers = [filters, bytes, messages].map(|number| number.to_string());
             count(&[&words[..], &numbers[..]].concat())
         };
-        let messages = if filters > 1000 { 1024 } else { 4096 };
+        let messages = match filters {
+            ..=1000 => 4096,
+            ..100_000 => 1024,
+            // To read and add so many takes billions, and 200,000 more in some runs: these are to make no difference.
+            _ => 16 * 1024,
+        };
         let each = (run(2 * messages) - run(messages)) as f64 / messages as f64;
         counts.push((format!("{kind}-{filters}-{bytes}"), each));
     }
