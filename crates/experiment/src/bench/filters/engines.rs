@@ -201,7 +201,7 @@ fn own_engine(workload: &Workload, time: Duration) -> Result<Turn, String> {
     let mut set = FilterSet::new(limits, HashState::new(1));
     for (target, text) in (0_u64..).zip(&texts) {
         let filter = Filter::parse(text, &Limits::default());
-        let filter = filter.map_err(|error| format!("`{text}` is refused: {error}"))?;
+        let filter = filter.map_err(|error| format!("`{text}` is refused: {}", error.reply()))?;
         let added = set.add(&filter, target);
         added.map_err(|full| format!("the set has no room: {} {}", full.allowed, full.what))?;
     }

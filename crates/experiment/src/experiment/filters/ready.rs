@@ -230,7 +230,7 @@ impl Ready {
 
 fn read(text: &str) -> Result<Filter, String> {
     let parsed = Filter::parse(text, &Limits::default());
-    parsed.map_err(|error| format!("`{text}` is refused: {error}"))
+    parsed.map_err(|error| format!("`{text}` is refused: {}", error.reply()))
 }
 
 /// The filters as what can be compiled.
