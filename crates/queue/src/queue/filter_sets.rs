@@ -20,6 +20,10 @@ const SET_LIMITS: SetLimits = SetLimits {
     body_bytes_max: 1 << 20,
 };
 
+/// Those of the dear ones: whatever fields they name, a message is read once for all of them.
+const DEAR_LIMITS: SetLimits =
+    SetLimits { paths_max: SELECTORS_MAX * SET_LIMITS.paths_max, ..SET_LIMITS };
+
 /// Filters that are asked in one pass.
 pub(super) struct Pass {
     /// How they read bodies.
@@ -34,7 +38,8 @@ pub(super) struct Pass {
 impl Pass {
     /// One for such filters, without any.
     fn new(filter: &ConsumerFilter, is_dear: bool) -> Pass {
-        let filters = FilterSet::new(SET_LIMITS, filter.hash);
+        let limits = if is_dear { DEAR_LIMITS } else { SET_LIMITS };
+        let filters = FilterSet::new(limits, filter.hash);
         Pass { format: filter.format, is_dear, members: 0, filters }
     }
 }

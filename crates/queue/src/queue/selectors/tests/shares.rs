@@ -142,6 +142,25 @@ fn what_needs_more_than_there_is_has_nothing_read_again() {
     }
 }
 
+#[test]
+fn the_dear_ones_have_a_message_read_once_whatever_fields_they_name() {
+    let mut all = Selectors::new();
+    let mut numbers = Vec::new();
+    for filter_number in 0..24 {
+        let fields = (0..56).map(|field| format!("b.f{filter_number}_{field} IS MISSING"));
+        let text = fields.collect::<Vec<_>>().join(" AND ");
+        let (number, _) = all.join(Some(&filter(&text, BodyFormat::Auto)), 1).unwrap();
+        all.make_dear(bit(number));
+        numbers.push(number);
+    }
+    let everyone = numbers.iter().fold(0, |bits, number| bits | bit(*number));
+    let body = format!("{{\"t\":\"{}\"}}", "a".repeat(500_000));
+    let reading = (body.len() / 8 + body.len() / 32) as u64;
+    let (steps, found, given_up) = ask(&mut all, &[0, 0], &body);
+    assert_eq!((found, given_up), (everyone, 0));
+    assert!((reading..reading + 20_000).contains(&steps), "{steps}");
+}
+
 /// A part of a filter that takes little or much, by what a message has.
 fn part(random: &mut Rng, number: u64) -> String {
     match random.below(12) {
