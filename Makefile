@@ -90,12 +90,13 @@ costs: release ## Count system calls and allocations per message
 	@$(BUILD) lepus-bench
 	@target/release/lepus-bench costs $(BENCH)
 
-instructions: install ## Count instructions per message in the core and compare with the recorded ceilings
+instructions: install ## Count instructions per message in the core, and of up to 1,000 content filters, and compare with the recorded ceilings
 	@.ci/install valgrind
-	@$(BUILD) lepus-bench --quiet
+	@$(BUILD) lepus-bench --example measure --quiet
 	@target/release/lepus-bench instructions
+	@target/release/examples/measure instructions bench/filters.txt few
 
-instructions-filters: install ## The same for content filters, with sets of up to 100,000 (three minutes)
+instructions-filters: install ## The same for content filters in sets of up to 100,000 (three minutes)
 	@.ci/install valgrind
 	@cargo run --release --quiet --package lepus-filter --example measure -- instructions bench/filters.txt
 

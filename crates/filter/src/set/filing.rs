@@ -207,7 +207,8 @@ impl Filing {
                 Wanted::Text(text) => text.len(),
                 _ => 0,
             };
-            if !steps.spend(steps::LOOK_UP) || !steps.spend_on_string(steps::of_hash(bytes)) {
+            let hash = steps::of_hash(bytes);
+            if !steps.spend(steps::LOOK_UP) || (hash > 0 && !steps.spend_on_string(hash)) {
                 return;
             }
             let group = self.find(hash_of(self.state, slot, wanted), slot, wanted);
