@@ -25,6 +25,8 @@ pub(crate) struct Room {
     /// The table for looking for a string that is no constant.
     pub(super) failures: Vec<u32>,
     regexps: RegexpRoom,
+    /// Counts what was found and kept: as long as it stays, what is missing costs what it did.
+    pub(crate) kept: u64,
     /// What may be done for this message.
     pub(crate) steps: Steps,
 }
@@ -148,6 +150,7 @@ impl Evaluation<'_> {
             return Value::Null;
         }
         self.room.results[id as usize] = (self.room.epoch, value);
+        self.room.kept += 1;
         value
     }
 
@@ -394,6 +397,7 @@ impl Evaluation<'_> {
         }
         let end = self.room.elements.len();
         self.room.lists[id as usize] = (self.room.epoch, is_there, start, end);
+        self.room.kept += 1;
         (is_there, start, end)
     }
 }

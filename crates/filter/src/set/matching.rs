@@ -115,24 +115,26 @@ struct Sharing<'s> {
 struct Held {
     /// Branches that are to be evaluated yet.
     branches: u32,
+    /// Whether a branch had not enough.
+    has_given_up: bool,
     /// What is left of its share.
     steps: u64,
-    /// What its branches that had not enough took of the share.
-    in_vain: u64,
-    /// What the one of these needs that needs least, at least.
-    needs: u64,
+    /// What those of its branches took that were evaluated to the end: it is given back where another one had not enough.
+    used: u64,
 }
 
 /// A branch that had not enough steps while others were to come. They are put in order by what they need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Again {
-    /// At least.
+    /// At least, unless something was kept since.
     needs: u64,
     branch: BranchId,
     /// The place of its filter.
     target: usize,
     /// What it took in vain.
     steps: u64,
+    /// See [`Room::kept`].
+    kept: u64,
 }
 
 /// Targets of filters with shares.
@@ -172,8 +174,8 @@ impl FilterSet {
     }
 
     /// As [`FilterSet::matches`], but what one filter takes for being evaluated does not end the others, which have their
-    /// shares, and those that had not enough are evaluated again with what is left, unless that is too little: up to twice as many
-    /// steps are taken. Appends to `dear` those that took much; one may be there several times. The steps run out where what is
+    /// shares, and those that had not enough are evaluated again with what is left: up to three times as many steps are taken.
+    /// Appends to `dear` those that took much; one may be there several times. The steps run out where what is
     /// done for all filters at once takes too many: long numbers of a body, long constants, computing. Decoding and hashing
     /// strings counts as reading.
     pub fn matches_shared(
@@ -261,7 +263,7 @@ impl FilterSet {
         *messages += 1;
         let mut sharing = sharing.map(|(shares, dear)| {
             let mut sharing = Sharing::new(shares, dear, held);
-            sharing.begin(self, candidates, &room.steps);
+            sharing.begin(self, candidates, &mut room.steps);
             sharing
         });
         again.clear();
@@ -323,27 +325,47 @@ impl FilterSet {
     }
 
     /// Evaluates branches that had not enough steps while others were to come, with what these have left: those first that need
-    /// little. They begin anew: what they took in vain is not counted against them.
+    /// little. They begin anew: what their filters took is not counted against them. First each filter has its share, then
+    /// whoever comes has all that is left.
     #[cold]
     fn evaluate_again(
         &self,
         mut sharing: Sharing<'_>,
         mut evaluation: Evaluation<'_>,
-        again: &mut [Again],
+        again: &mut Vec<Again>,
         out: &mut Vec<Match>,
     ) {
-        again.sort_unstable();
-        sharing.begin_again(again, &mut evaluation.room.steps);
+        let entry_of = |branch: BranchId| {
+            let branch = self.branches[branch as usize];
+            let entry = self.filters.get(branch.filter as usize).and_then(Option::as_ref);
+            entry.map(|entry| (branch.rest, entry))
+        };
+        for has_shares in [true, false] {
+            again.sort_unstable();
+            let are_held = sharing.begin_again(again, has_shares, evaluation.room);
+            again.retain_mut(|tried| {
+                let Some((part, entry)) = entry_of(tried.branch) else { return false };
+                sharing.come_to(true, &entry.uses);
+                if entry.uses.iter().any(|found| out.contains(found)) {
+                    sharing.tell(&entry.uses, tried.steps, 0);
+                    return false;
+                }
+                let is_true = sharing.try_again(&mut evaluation, part, &entry.uses, tried);
+                if is_true && evaluation.room.steps.spend(entry.uses.len() as u64) {
+                    sharing.is_known(&entry.uses);
+                    out.extend_from_slice(&entry.uses);
+                }
+                tried.needs > 0
+            });
+            let has_used = |one: &Again| sharing.filters[one.target].used > 0;
+            if !are_held && !again.iter().any(has_used) {
+                // It would be the same.
+                break;
+            }
+        }
         for tried in again {
-            let branch = self.branches[tried.branch as usize];
-            let Some(Some(entry)) = self.filters.get(branch.filter as usize) else { continue };
-            sharing.come_to(true, &entry.uses);
-            let is_known = entry.uses.iter().any(|found| out.contains(found));
-            let is_true =
-                sharing.try_again(&mut evaluation, branch.rest, &entry.uses, tried, is_known);
-            if is_true && evaluation.room.steps.spend(entry.uses.len() as u64) {
-                sharing.is_known(&entry.uses);
-                out.extend_from_slice(&entry.uses);
+            if let Some((_, entry)) = entry_of(tried.branch) {
+                sharing.tell(&entry.uses, tried.steps, tried.needs);
             }
         }
     }
@@ -369,9 +391,9 @@ impl<'s> Sharing<'s> {
         }
     }
 
-    /// Counts the branches that may be evaluated, and holds a share for each filter that has some. Where there are not enough
-    /// steps for all shares these are smaller.
-    fn begin(&mut self, set: &FilterSet, candidates: &[BranchId], steps: &Steps) {
+    /// Counts the branches that may be evaluated, and holds a share for each filter that has some: what was done for all of them is
+    /// not what they miss.
+    fn begin(&mut self, set: &FilterSet, candidates: &[BranchId], steps: &mut Steps) {
         for &branch in candidates {
             let branch = set.branches[branch as usize];
             let entry = set.filters.get(branch.filter as usize).and_then(Option::as_ref);
@@ -386,37 +408,41 @@ impl<'s> Sharing<'s> {
         }
         self.branches = candidates.len() as u64;
         let mut asked = self.present & self.shares.asked;
-        let count = u64::from(asked.count_ones());
-        let all = steps.left().saturating_sub(self.branches);
-        let share = self.shares.each.min(all / count.max(1));
-        self.held = share * count;
+        self.held = self.shares.each * u64::from(asked.count_ones());
+        steps.extend((self.held + self.branches).saturating_sub(steps.left()));
         while asked != 0 {
-            self.filters[asked.trailing_zeros() as usize].steps = share;
+            self.filters[asked.trailing_zeros() as usize].steps = self.shares.each;
             asked &= asked - 1;
         }
     }
 
-    /// The branches that had not enough are to be evaluated again. A filter has all of its share, unless all of them are known to
-    /// need more.
-    fn begin_again(&mut self, again: &[Again], steps: &mut Steps) {
-        steps.extend(self.in_vain);
-        self.is_again = true;
-        self.branches = again.len() as u64;
-        let mut all = steps.left().saturating_sub(self.branches);
-        self.held = 0;
-        let mut present = self.present;
-        while present != 0 {
-            let own = &mut self.filters[present.trailing_zeros() as usize];
-            present &= present - 1;
-            let share = if own.needs > 0 { own.steps + own.in_vain } else { 0 };
-            let share = if own.needs > share { 0 } else { share.min(all) };
-            *own = Held { steps: share, ..Held::default() };
-            all -= share;
-            self.held += share;
-        }
+    /// The branches that had not enough are to be evaluated again. A filter has all of its share, unless each of its branches is
+    /// known to need more. Whether there is one that has.
+    fn begin_again(&mut self, again: &[Again], has_shares: bool, room: &mut Room) -> bool {
+        let (mut gave_up, mut may_do) = (0_u64, 0_u64);
         for one in again {
-            self.filters[one.target].branches += 1;
+            gave_up |= 1 << one.target;
+            if one.kept != room.kept || one.needs <= self.shares.each {
+                may_do |= 1 << one.target;
+            }
         }
+        may_do &= if has_shares { u64::MAX } else { 0 };
+        self.branches = again.len() as u64;
+        let held = self.shares.each * u64::from(may_do.count_ones());
+        let mut more = core::mem::take(&mut self.in_vain);
+        for (target, own) in self.filters.iter_mut().enumerate() {
+            let is_in = |bits: u64| bits & 1 << target != 0;
+            if is_in(self.present) {
+                more += if is_in(gave_up) { own.used } else { 0 };
+                let steps = if is_in(may_do) { self.shares.each } else { 0 };
+                *own = Held { steps, ..Held::default() };
+            }
+        }
+        room.steps.extend(more);
+        room.steps.extend((held + self.branches).saturating_sub(room.steps.left()));
+        (self.is_again, self.held) = (true, held);
+        again.iter().for_each(|one| self.filters[one.target].branches += 1);
+        held > 0
     }
 
     /// The next branch is one of a filter, which may have to be evaluated.
@@ -431,9 +457,7 @@ impl<'s> Sharing<'s> {
     fn is_known(&mut self, uses: &[Match]) {
         let target = target_of(uses);
         if self.present & 1 << target != 0 {
-            let own = &mut self.filters[target];
-            self.held -= core::mem::take(&mut own.steps);
-            (own.in_vain, own.needs) = (0, 0);
+            self.held -= core::mem::take(&mut self.filters[target].steps);
         }
     }
 
@@ -458,29 +482,35 @@ impl<'s> Sharing<'s> {
         let (is_true, steps, needs) = evaluate_within(evaluation, part, most);
         self.took(target, steps, needs);
         if needs > 0 {
-            return Err(Again { needs, branch: 0, target, steps });
+            let kept = evaluation.room.kept;
+            return Err(Again { needs, branch: 0, target, steps, kept });
         }
         self.tell(uses, steps, 0);
         Ok(is_true)
     }
 
-    /// The same for a branch that had not enough, unless there is still less than it needs, or its filter is known to be TRUE.
+    /// The same for a branch that had not enough, unless it is known to need more than there is still. What it needs is 0 from then
+    /// on if it was evaluated to the end.
     fn try_again(
         &mut self,
         evaluation: &mut Evaluation<'_>,
         part: NodeId,
         uses: &[Match],
-        tried: &Again,
-        is_known: bool,
+        tried: &mut Again,
     ) -> bool {
         let most = self.most(self.filters[tried.target].steps, &evaluation.room.steps);
-        let (is_true, steps, needs) = match () {
-            () if is_known => (false, 0, 0),
-            () if most.is_none_or(|most| most < tried.needs) => (false, 0, tried.needs),
-            () => evaluate_within(evaluation, part, most),
+        let is_known =
+            tried.kept == evaluation.room.kept && most.is_none_or(|most| most < tried.needs);
+        let (is_true, steps, needs) = match is_known {
+            true => (false, 0, tried.needs),
+            false => evaluate_within(evaluation, part, most),
         };
         self.took(tried.target, steps, needs);
-        self.tell(uses, tried.steps + steps, needs);
+        (tried.needs, tried.kept) = (needs, evaluation.room.kept);
+        tried.steps += steps;
+        if needs == 0 {
+            self.tell(uses, tried.steps, 0);
+        }
         is_true
     }
 
@@ -494,11 +524,12 @@ impl<'s> Sharing<'s> {
         let own = &mut self.filters[target];
         let mut used = own.steps.min(steps);
         if needs > 0 {
-            own.in_vain += used;
-            own.needs = if own.needs == 0 { needs } else { own.needs.min(needs) };
+            own.has_given_up = true;
             self.in_vain += steps;
+        } else {
+            own.used += if self.is_again { steps } else { used };
         }
-        if own.branches == 0 && (own.needs == 0 || self.is_again) {
+        if own.branches == 0 && (!own.has_given_up || self.is_again) {
             // It needs nothing any more.
             used = own.steps;
         }

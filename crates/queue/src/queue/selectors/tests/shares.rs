@@ -101,6 +101,68 @@ fn a_filter_that_is_tried_again_has_its_share_whoever_comes_before_it() {
 }
 
 #[test]
+fn what_one_branch_found_is_not_what_another_one_needs_again() {
+    let headers = Table::new().with("k", 1).with("n", 1);
+    let properties = Properties { headers: Some(headers), ..Properties::default() }.to_bytes();
+    let kinds = [
+        "UPPER(b.t) LIKE '%NEEDLE%' OR UPPER(b.t) LIKE '%NOODLE%'",
+        "UPPER(b.t) LIKE '%NOODLE%' OR UPPER(b.t) LIKE '%NEEDLE%'",
+        "(k = 1 AND LENGTH(UPPER(b.t)) > 7) OR (n = 1 AND LENGTH(UPPER(b.t)) = 3)",
+    ];
+    for text in kinds {
+        for letters in [14_000, 18_500, 20_000] {
+            let mut all = Selectors::new();
+            let _ = all.join(Some(&filter(text, BodyFormat::Auto)), 1).unwrap();
+            let body = format!("{{\"t\":\"{}needle\"}}", "a".repeat(letters));
+            for _ in 0..3 {
+                let (_, found, given_up) = ask(&mut all, &properties, &body);
+                assert_eq!((found, given_up), (0b10, 0), "{text} {letters}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_other_branches_took_is_given_back_to_one_that_had_not_enough() {
+    let (t, u) = ("a".repeat(80_000), "a".repeat(60_000));
+    let body = format!("{{\"t\":\"{t}needle\",\"u\":\"{u}\",\"x\":\"x\",\"y\":\"y\"}}");
+    for text in [
+        "b.t LIKE '%needle%' OR b.u LIKE '%noodle%'",
+        "b.u LIKE '%noodle%' OR b.t LIKE '%needle%'",
+        "b.t LIKE '%needle%' OR b.u LIKE '%noodle%' OR b.x LIKE '%noodle%' OR b.y LIKE '%noodle%'",
+    ] {
+        let mut all = Selectors::new();
+        let _ = all.join(Some(&filter(text, BodyFormat::Auto)), 1).unwrap();
+        for _ in 0..3 {
+            let (_, found, given_up) = ask(&mut all, &[0, 0], &body);
+            assert_eq!((found, given_up), (0b10, 0), "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_is_done_for_all_is_not_what_shares_are_less_by() {
+    let numbers = (0..20).map(|field| format!("b.f{field} * 2 = 1"));
+    let numbers = numbers.collect::<Vec<_>>().join(" AND ");
+    let mut all = Selectors::new();
+    for number in 0..61 {
+        let greedy = format!("ANY(b.e[*]) LIKE '%x_y%z_{number}%'");
+        let _ = all.join(Some(&filter(&greedy, BodyFormat::Auto)), 1).unwrap();
+    }
+    let _ = all.join(Some(&filter(&numbers, BodyFormat::Auto)), 1).unwrap();
+    let victim = "b.u LIKE '%needle%'";
+    let (victim, _) = all.join(Some(&filter(victim, BodyFormat::Auto)), 1).unwrap();
+    let fields = (0..20).map(|field| format!("\"f{field}\":{}", "7".repeat(290)));
+    let fields = fields.collect::<Vec<_>>().join(",");
+    let (u, many) = ("a".repeat(1_400), alloc::vec!["\"xaybz\""; 900].join(","));
+    let body = format!("{{\"u\":\"{u}needle\",{fields},\"e\":[{many}]}}");
+    for _ in 0..3 {
+        let (_, found, given_up) = ask(&mut all, &[0, 0], &body);
+        assert_eq!((found & bit(victim), given_up & bit(victim)), (bit(victim), 0));
+    }
+}
+
+#[test]
 fn a_long_value_that_one_compares_is_not_what_others_miss() {
     for (text, letters) in [
         ("b.v = 'x'", 60_000),
