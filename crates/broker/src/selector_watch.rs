@@ -101,18 +101,24 @@ impl Watched {
             });
             let (since, from) = found.map_or((now, until), |seen| (seen.since, seen.from));
             let mut seen = Seen { filter, since, from, until };
-            seen.look(now, until);
+            match selector.is_counting {
+                true => seen.look(now, until),
+                // That nobody gets anything by it is not the filter's doing.
+                false => seen.begin(now),
+            }
             selectors.push(seen);
         }
         self.selectors = selectors;
     }
 
-    /// The filter that costs most of those that cost too much for a minute, unless the log was told within a minute. What
-    /// they do counts from now on.
+    /// Whether one of its filters cost too much for a minute, and the log was not told within a minute.
+    fn is_due(&self, now: Instant) -> bool {
+        self.told.is_none_or(|told| now.since(told) >= MINUTE)
+            && self.selectors.iter().any(|seen| seen.is_old(now))
+    }
+
+    /// The filter that costs most of those that cost too much for a minute. What they do counts from now on.
     fn tell(&mut self, now: Instant, queue: QueueId) -> Option<Costly> {
-        if self.told.is_some_and(|told| now.since(told) < MINUTE) {
-            return None;
-        }
         let due = self.selectors.iter().filter(|seen| seen.is_old(now));
         let worst = due.max_by_key(|seen| seen.done().evaluations)?;
         let (Counts { evaluations, deliveries }, since) = (worst.done(), worst.since);
@@ -147,12 +153,19 @@ pub(crate) struct SelectorWatch {
     goes: bool,
     /// Queues that the log was told of since then.
     told: (Option<Instant>, usize),
+    /// Those of this round of which it is to be told, and when it was told of them last.
+    due: Vec<(Option<Instant>, QueueId)>,
+    /// Filters of all queues at the last looks.
+    filters: usize,
 }
 
 impl SelectorWatch {
     /// A consumer with a filter came to a queue, or the queue came with some: what they do counts from now on.
     pub(crate) fn note(&mut self, now: Now, queue: QueueId, home: &Queue, timers: &mut Timers) {
-        self.queues.entry(queue).or_default().look(now.instant, home);
+        let watched = self.queues.entry(queue).or_default();
+        self.filters -= watched.selectors.len();
+        watched.look(now.instant, home);
+        self.filters += watched.selectors.len();
         if !self.goes {
             self.goes = true;
             timers.arm(now.instant + INTERVAL, Timer::Selectors);
@@ -184,19 +197,19 @@ impl SelectorWatch {
             let next = self.queues.range_mut((after, Bound::Unbounded)).next();
             let Some((&queue, watched)) = next else {
                 self.last = None;
+                costly = self.tell(now);
                 break;
             };
             self.last = Some(queue);
             looks += 1 + watched.selectors.len();
+            self.filters -= watched.selectors.len();
             match find(queue).filter(|queue| queue.has_filters()) {
                 None => drop(self.queues.remove(&queue)),
                 Some(home) => {
                     watched.look(now, home);
-                    if self.told.1 < TOLD_MAX
-                        && let Some(found) = watched.tell(now, queue)
-                    {
-                        self.told = (self.told.0.or(Some(now)), self.told.1 + 1);
-                        costly.push(found);
+                    self.filters += watched.selectors.len();
+                    if watched.is_due(now) {
+                        self.due.push((watched.told, queue));
                     }
                 }
             }
@@ -209,8 +222,22 @@ impl SelectorWatch {
         costly
     }
 
+    /// Those of a round that the log is told of: as many as it may be told of, and those first that have waited longest.
+    fn tell(&mut self, now: Instant) -> Vec<Costly> {
+        let mut due = core::mem::take(&mut self.due);
+        due.sort_unstable();
+        let mut costly = Vec::new();
+        for (_, queue) in due.into_iter().take(TOLD_MAX - self.told.1) {
+            costly.extend(self.queues.get_mut(&queue).and_then(|watched| watched.tell(now, queue)));
+        }
+        if !costly.is_empty() {
+            self.told = (self.told.0.or(Some(now)), self.told.1 + costly.len());
+        }
+        costly
+    }
+
     /// Allocated bytes, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.queues.len() * size_of::<(QueueId, Watched, [Seen; 2])>()
+        self.queues.len() * size_of::<(QueueId, Watched)>() + self.filters * size_of::<Seen>()
     }
 }

@@ -538,6 +538,51 @@ fn what_a_filter_let_through_before_hides_no_minute_in_which_it_costs_much() {
     });
 }
 
+#[test]
+fn the_log_is_not_told_of_a_consumer_that_waits_to_be_the_active_one() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare_with("q", Table::new().with("x-single-active-consumer", true));
+        near.consume_with("q", "active", filter("p.type = 'usual'"));
+        far.consume_with("q", "waits", filter("p.type = 'rare'"));
+        near.client().together(|| {
+            for number in 0..1200 {
+                publish(&near, "q", "usual", &number.to_string());
+            }
+        });
+        stage.world.advance(122_000);
+        assert_eq!(costly_told(stage), 0);
+    });
+}
+
+#[test]
+fn the_log_is_told_of_each_queue_whose_filter_costs_much_in_its_turn() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    let queues: Vec<String> = (0..7).map(|number| format!("queue-{number}")).collect();
+    for queue in &queues {
+        channel.declare(queue);
+        channel.consume_with(queue, queue, filter("p.type = 'rare'"));
+    }
+    let mut told = vec![0; queues.len()];
+    for minute in 1..=3 {
+        for queue in &queues {
+            channel.client().together(|| {
+                for number in 0..1_100 {
+                    publish(&channel, queue, "usual", &number.to_string());
+                }
+            });
+        }
+        world.advance(61_000);
+        for event in world.events().iter().filter(|event| event.kind == "filter-costs-much") {
+            let is_it = |queue: &String| event.text.contains(queue.as_str());
+            told[queues.iter().position(is_it).unwrap()] += 1;
+        }
+        assert_eq!(told.iter().sum::<usize>(), 5 * minute, "{told:?}");
+    }
+    assert!(told.iter().all(|told| *told >= 2), "{told:?}");
+}
+
 /// Filters that take about as long as they may for a message whose body is [`dear_body`].
 fn consume_dearly(channel: &Channel, queue: &str) {
     for number in 0..DEAR_FILTERS {

@@ -1,6 +1,7 @@
 //! Lists as JSON tables.
 
 use crate::definitions::table_value;
+use lepus_amqp::table::{TableRef, ValueRef};
 use lepus_broker::query::{
     BindingRow, ConnectionRow, ExchangeRow, PermissionRow, QueueRow, TopicPermissionRow, UserRow,
     VhostRow,
@@ -121,13 +122,38 @@ impl Row for ExchangeRow {
     }
 }
 
+/// Values of a binding's arguments that a list tells. As JSON each takes hundred times what it takes in the table.
+const ARGUMENTS_MAX: usize = 128;
+
+/// Arguments in a list: of very many values, how long they are.
+fn arguments_value(arguments: TableRef<'_>) -> Value {
+    let mut left = ARGUMENTS_MAX;
+    match arguments.iter().all(|(_, value)| takes(value, &mut left)) {
+        true => table_value(arguments),
+        false => {
+            json!(format!("{} bytes, more than {ARGUMENTS_MAX} values", arguments.bytes().len()))
+        }
+    }
+}
+
+/// Counts a value and what is in it. Whether so many are left.
+fn takes(value: ValueRef<'_>, left: &mut usize) -> bool {
+    let Some(less) = left.checked_sub(1) else { return false };
+    *left = less;
+    match value {
+        ValueRef::Array(items) => items.iter().all(|item| takes(item, left)),
+        ValueRef::Table(table) => table.iter().all(|(_, value)| takes(value, left)),
+        _ => true,
+    }
+}
+
 impl Row for BindingRow {
     const COLUMNS: &'static [&'static str] =
         &["source", "destination_type", "destination", "routing_key", "arguments"];
     const ORDER: Order = Order::Columns(5);
 
     fn values(&self) -> Value {
-        let arguments = table_value(self.arguments.as_ref());
+        let arguments = arguments_value(self.arguments.as_ref());
         json!([self.source, self.destination_kind, self.destination, self.routing_key, arguments])
     }
 }
@@ -171,7 +197,7 @@ impl Row for TopicPermissionRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lepus_amqp::table::TableBytes;
+    use lepus_amqp::table::{Table, TableBytes, Value as Field};
     use lepus_base::{ConnectionId, ShardId};
     use lepus_broker::Octets;
 
@@ -250,5 +276,17 @@ mod tests {
             consumers: 3,
             shard: ShardId(0),
         });
+    }
+
+    #[test]
+    fn arguments_of_very_many_values_are_told_by_their_length() {
+        let of = |count: usize| {
+            let items = vec![Field::Table(Table::new().with("", Field::Void)); count];
+            arguments_value(Table::new().with("x", Field::Array(items)).to_bytes().as_ref())
+        };
+        assert_eq!(of(63)["x"].as_array().map(Vec::len), Some(63));
+        assert_eq!(of(64), json!("455 bytes, more than 128 values"));
+        let many = (0..129).fold(Table::new(), |table, name| table.with(&*name.to_string(), 1));
+        assert!(arguments_value(many.to_bytes().as_ref()).is_string());
     }
 }

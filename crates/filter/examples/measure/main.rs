@@ -357,7 +357,7 @@ fn instructions(file: &str, filters_max: usize, record: bool) -> bool {
             count(&[&words[..], &numbers[..]].concat())
         };
         let messages = match filters {
-            ..=FEW_MAX => 4096,
+            _ if filters <= FEW_MAX => 4096,
             ..100_000 => 1024,
             // To read and add so many takes billions, and 200,000 more in some runs: these are to make no difference.
             _ => 16 * 1024,

@@ -2,7 +2,7 @@
 
 use super::aside::Aside;
 use super::consumers::Consumers;
-use super::selectors::{Number, SelectorFigures, Selectors, bit};
+use super::selectors::{Number, SelectorBits, SelectorFigures, Selectors, bit};
 
 /// How far a selector is from the end of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ impl Distance {
 pub struct SelectorList<'q> {
     selectors: Option<&'q Selectors>,
     aside: Option<&'q Aside>,
+    /// Those whose consumers are served.
+    counting: SelectorBits,
     /// Messages that none of them has looked at.
     unseen: u64,
 }
@@ -35,7 +37,9 @@ impl<'q> SelectorList<'q> {
         aside: Option<&'q Aside>,
         unseen: u64,
     ) -> SelectorList<'q> {
-        SelectorList { selectors: consumers.and_then(Consumers::selectors), aside, unseen }
+        let counting = consumers.map_or(0, Consumers::counting_selectors);
+        let selectors = consumers.and_then(Consumers::selectors);
+        SelectorList { selectors, aside, counting, unseen }
     }
 
     /// Each of them.
@@ -73,6 +77,7 @@ impl<'q> SelectorList<'q> {
                     deliveries,
                     given_up,
                     is_dear: all.dear() & bit(number) != 0,
+                    is_counting: self.counting & bit(number) != 0,
                 };
                 (number, figures)
             })

@@ -81,6 +81,8 @@ pub struct SelectorFigures {
     pub given_up: u64,
     /// Whether it took much for a message, so that it catches up apart from others.
     pub is_dear: bool,
+    /// Whether its consumers are served: of a queue with a single active consumer, the active one's alone.
+    pub is_counting: bool,
 }
 
 /// A selector by its number, which is below [`SELECTORS_MAX`].

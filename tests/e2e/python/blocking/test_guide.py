@@ -20,16 +20,12 @@ def names(connect):
     """The guide's names, which have to be free; what has them is gone when the test ends."""
     for kind, name in [("queue", "dear-uk"), ("queue", "orders"), ("exchange", "orders")]:
         channel = connect().channel()
-        try:
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
             getattr(channel, f"{kind}_declare")(name, passive=True)
-        except pika.exceptions.ChannelClosedByBroker:
-            continue
-        pytest.skip(f"{kind} {name} is somebody's")
-    channel = connect().channel()
+        assert refused.value.reply_code == 404, f"{kind} {name} is somebody's"
     yield
-    channel.queue_delete("dear-uk")
-    channel.queue_delete("orders")
-    channel.exchange_delete("orders")
+    for kind, name in [("queue", "dear-uk"), ("queue", "orders"), ("exchange", "orders")]:
+        getattr(connect().channel(), f"{kind}_delete")(name)
 
 
 def publish(channel, exchange, key):

@@ -163,7 +163,7 @@ fn add_figures(
         "storage_version": 2,
     }));
     row.extend(more);
-    if figures.passed_over > 0 {
+    if figures.has_filters || figures.passed_over > 0 {
         row.insert("messages_passed_over".to_owned(), json!(figures.passed_over));
     }
     if is_single {
