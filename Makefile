@@ -21,10 +21,10 @@ CARGO_FUZZ_VERSION := 0.13.2
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments experiment-filters costs instructions instructions-filters sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance bench-filters experiments experiment-filters costs instructions instructions-core instructions-filters sim kill-test locality compare-management numa-test network-test soak fuzz clean-data clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PORT=$(PORT) DATA=$(DATA) SEEDS=$(SEEDS) SOAK_SECONDS=$(SOAK_SECONDS) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "           ROUNDS=$(ROUNDS) SEED=$(SEED) SHARDS=$(SHARDS) FAILING=$(FAILING)"
@@ -90,13 +90,15 @@ costs: release ## Count system calls and allocations per message
 	@$(BUILD) lepus-bench
 	@target/release/lepus-bench costs $(BENCH)
 
-instructions: install ## Count instructions per message in the core, and of up to 1,000 content filters, and compare with the recorded ceilings
-	@.ci/install valgrind
-	@$(BUILD) lepus-bench --example measure --quiet
-	@target/release/lepus-bench instructions
-	@target/release/examples/measure instructions bench/filters.txt few
+instructions: instructions-core ## Count instructions per message in the core, and of up to 1,000 content filters, and compare with the recorded ceilings
+	@cargo run --release --quiet --package lepus-filter --example measure -- instructions bench/filters.txt few
 
-instructions-filters: install ## The same for content filters in sets of up to 100,000 (three minutes)
+instructions-core: install ## The core alone
+	@.ci/install valgrind
+	@$(BUILD) lepus-bench --quiet
+	@target/release/lepus-bench instructions
+
+instructions-filters: install ## Content filters alone, in sets of up to 100,000 (three minutes)
 	@.ci/install valgrind
 	@cargo run --release --quiet --package lepus-filter --example measure -- instructions bench/filters.txt
 

@@ -59,7 +59,7 @@ const SECTIONS: [Section; 13] = [
     Section {
         name: "instructions",
         asserts: "a message costs the core no more instructions than recorded",
-        commands: &[&["make", "--no-print-directory", "instructions"]],
+        commands: &[&["make", "--no-print-directory", "instructions-core"]],
     },
     Section {
         name: "sim",
