@@ -123,14 +123,15 @@ struct Held {
     used: u64,
 }
 
-/// A branch that had not enough steps while others were to come. They are put in order by what they need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A branch that had not enough steps while others were to come.
+#[derive(Clone, Copy, Debug)]
 struct Again {
-    /// At least, unless something was kept since.
-    needs: u64,
     branch: BranchId,
-    /// The place of its filter.
+    /// The place of its filter, and its own one there.
     target: usize,
+    place: usize,
+    /// What it needs at least, unless something was kept since.
+    needs: u64,
     /// What it took in vain.
     steps: u64,
     /// See [`Room::kept`].
@@ -234,6 +235,7 @@ impl FilterSet {
         out: &mut Vec<Match>,
     ) -> bool {
         let Scratch { extracted, room, candidates, held, again, matched, messages } = scratch;
+        let before = out.len();
         let paths = &self.program.paths;
         // A message is at least one.
         room.steps.spend(1);
@@ -290,7 +292,8 @@ impl FilterSet {
                     Some(sharing) => {
                         let found = sharing.evaluate(&mut evaluation, branch.rest, &entry.uses);
                         found.unwrap_or_else(|tried| {
-                            again.push(Again { branch: at, ..tried });
+                            let place = entry.branches.iter().position(|branch| *branch == at);
+                            again.push(Again { branch: at, place: place.unwrap_or(0), ..tried });
                             false
                         })
                     }
@@ -317,23 +320,24 @@ impl FilterSet {
         }
         if let Some(sharing) = sharing
             && !again.is_empty()
+            && !room.steps.has_run_out()
         {
             let evaluation = Evaluation { program: &self.program, message, extracted, room };
-            self.evaluate_again(sharing, evaluation, again, out);
+            self.evaluate_again(sharing, evaluation, again, (out, before));
         }
         is_body_unreadable
     }
 
-    /// Evaluates branches that had not enough steps while others were to come, with what these have left: those first that need
-    /// little. They begin anew: what their filters took is not counted against them. First each filter has its share, then
-    /// whoever comes has all that is left.
+    /// Evaluates branches that had not enough steps while others were to come. They begin anew: what their filters took is not
+    /// counted against them. First each filter that may do with its share has that, for one branch after the other as they were
+    /// written; then all that is left is for whoever comes, and those come first that need little.
     #[cold]
     fn evaluate_again(
         &self,
         mut sharing: Sharing<'_>,
         mut evaluation: Evaluation<'_>,
         again: &mut Vec<Again>,
-        out: &mut Vec<Match>,
+        (out, before): (&mut Vec<Match>, usize),
     ) {
         let entry_of = |branch: BranchId| {
             let branch = self.branches[branch as usize];
@@ -341,14 +345,20 @@ impl FilterSet {
             entry.map(|entry| (branch.rest, entry))
         };
         for has_shares in [true, false] {
-            again.sort_unstable();
-            let are_held = sharing.begin_again(again, has_shares, evaluation.room);
+            match has_shares {
+                true => again.sort_unstable_by_key(|one| (one.target, one.place)),
+                false => again.sort_unstable_by_key(|one| (one.needs, one.branch)),
+            }
+            sharing.begin_again(again, has_shares, evaluation.room);
             again.retain_mut(|tried| {
                 let Some((part, entry)) = entry_of(tried.branch) else { return false };
                 sharing.come_to(true, &entry.uses);
-                if entry.uses.iter().any(|found| out.contains(found)) {
+                if entry.uses.iter().any(|found| out[before..].contains(found)) {
                     sharing.tell(&entry.uses, tried.steps, 0);
                     return false;
+                }
+                if has_shares && sharing.filters[tried.target].steps == 0 {
+                    return true;
                 }
                 let is_true = sharing.try_again(&mut evaluation, part, &entry.uses, tried);
                 if is_true && evaluation.room.steps.spend(entry.uses.len() as u64) {
@@ -357,11 +367,6 @@ impl FilterSet {
                 }
                 tried.needs > 0
             });
-            let has_used = |one: &Again| sharing.filters[one.target].used > 0;
-            if !are_held && !again.iter().any(has_used) {
-                // It would be the same.
-                break;
-            }
         }
         for tried in again {
             if let Some((_, entry)) = entry_of(tried.branch) {
@@ -417,8 +422,8 @@ impl<'s> Sharing<'s> {
     }
 
     /// The branches that had not enough are to be evaluated again. A filter has all of its share, unless each of its branches is
-    /// known to need more. Whether there is one that has.
-    fn begin_again(&mut self, again: &[Again], has_shares: bool, room: &mut Room) -> bool {
+    /// known to need more.
+    fn begin_again(&mut self, again: &[Again], has_shares: bool, room: &mut Room) {
         let (mut gave_up, mut may_do) = (0_u64, 0_u64);
         for one in again {
             gave_up |= 1 << one.target;
@@ -442,7 +447,6 @@ impl<'s> Sharing<'s> {
         room.steps.extend((held + self.branches).saturating_sub(room.steps.left()));
         (self.is_again, self.held) = (true, held);
         again.iter().for_each(|one| self.filters[one.target].branches += 1);
-        held > 0
     }
 
     /// The next branch is one of a filter, which may have to be evaluated.
@@ -483,7 +487,7 @@ impl<'s> Sharing<'s> {
         self.took(target, steps, needs);
         if needs > 0 {
             let kept = evaluation.room.kept;
-            return Err(Again { needs, branch: 0, target, steps, kept });
+            return Err(Again { branch: 0, target, place: 0, needs, steps, kept });
         }
         self.tell(uses, steps, 0);
         Ok(is_true)

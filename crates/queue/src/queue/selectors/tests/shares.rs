@@ -141,6 +141,33 @@ fn what_other_branches_took_is_given_back_to_one_that_had_not_enough() {
 }
 
 #[test]
+fn a_first_part_that_matches_is_found_whatever_the_others_would_take() {
+    for (filters, branches) in [1, 8, 20, 60].into_iter().flat_map(|n| [2, 3, 4, 8].map(|k| (n, k)))
+    {
+        for (percent, elements) in [(20, 3_000), (50, 500), (50, 3_000), (70, 3_000), (90, 3_000)] {
+            let each = STEPS_MAX / filters;
+            let mut all = Selectors::new();
+            for number in 0..filters {
+                let other = |part| format!(" OR ANY(b.e{part}[*]) LIKE '%x_y%z_{number}-'");
+                let others = (1..branches).map(other).collect::<String>();
+                let text = format!("b.text LIKE '%word{number};%'{others}");
+                let _ = all.join(Some(&filter(&text, BodyFormat::Auto)), 1).unwrap();
+            }
+            let elements = alloc::vec!["\"xaybz\""; (elements / filters + 5) as usize].join(",");
+            let fields = (1..branches).map(|part| format!(",\"e{part}\":[{elements}]"));
+            // Looking through the text takes a step for four letters.
+            let text = "a".repeat((each * percent / 100 * 4) as usize);
+            let text = format!("{{\"text\":\"{text}word0;\"{}}}", fields.collect::<String>());
+            for _ in 0..2 {
+                let (_, found, given_up) = ask(&mut all, &[0, 0], &text);
+                let seen = (found & 0b10, given_up & 0b10);
+                assert_eq!(seen, (0b10, 0), "{filters} {branches} {percent} {elements:.20}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_done_for_all_is_not_what_shares_are_less_by() {
     let numbers = (0..20).map(|field| format!("b.f{field} * 2 = 1"));
     let numbers = numbers.collect::<Vec<_>>().join(" AND ");
