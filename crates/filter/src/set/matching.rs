@@ -138,6 +138,17 @@ struct Again {
     kept: u64,
 }
 
+/// Which of those that had not enough come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Of a filter those that are looked up by most.
+    AsFound,
+    /// Of a filter those that were written first.
+    AsWritten,
+    /// Of all those that need least.
+    AsNeeded,
+}
+
 /// Targets of filters with shares.
 const TARGETS: usize = 64;
 
@@ -175,7 +186,7 @@ impl FilterSet {
     }
 
     /// As [`FilterSet::matches`], but what one filter takes for being evaluated does not end the others, which have their
-    /// shares, and those that had not enough are evaluated again with what is left: up to three times as many steps are taken.
+    /// shares, and those that had not enough are evaluated again with what is left: up to four times as many steps are taken.
     /// Appends to `dear` those that took much; one may be there several times. The steps run out where what is
     /// done for all filters at once takes too many: long numbers of a body, long constants, computing. Decoding and hashing
     /// strings counts as reading.
@@ -329,8 +340,9 @@ impl FilterSet {
     }
 
     /// Evaluates branches that had not enough steps while others were to come. They begin anew: what their filters took is not
-    /// counted against them. First each filter that may do with its share has that, for one branch after the other as they were
-    /// written; then all that is left is for whoever comes, and those come first that need little.
+    /// counted against them. First each filter that may do with its share has that, for one branch after the other, as they
+    /// were found and then as they were written; then all that is left is for whoever comes, and those come first that need
+    /// little.
     #[cold]
     fn evaluate_again(
         &self,
@@ -344,11 +356,16 @@ impl FilterSet {
             let entry = self.filters.get(branch.filter as usize).and_then(Option::as_ref);
             entry.map(|entry| (branch.rest, entry))
         };
-        for has_shares in [true, false] {
-            match has_shares {
-                true => again.sort_unstable_by_key(|one| (one.target, one.place)),
-                false => again.sort_unstable_by_key(|one| (one.needs, one.branch)),
+        for order in [Order::AsFound, Order::AsWritten, Order::AsNeeded] {
+            let is_written =
+                |again: &[Again]| again.is_sorted_by_key(|one| (one.target, one.place));
+            match order {
+                Order::AsFound => again.sort_by_key(|one| one.target),
+                Order::AsWritten if is_written(again) => continue,
+                Order::AsWritten => again.sort_unstable_by_key(|one| (one.target, one.place)),
+                Order::AsNeeded => again.sort_unstable_by_key(|one| (one.needs, one.branch)),
             }
+            let has_shares = order != Order::AsNeeded;
             sharing.begin_again(again, has_shares, evaluation.room);
             again.retain_mut(|tried| {
                 let Some((part, entry)) = entry_of(tried.branch) else { return false };

@@ -168,6 +168,25 @@ fn a_first_part_that_matches_is_found_whatever_the_others_would_take() {
 }
 
 #[test]
+fn a_part_that_is_looked_up_is_found_wherever_it_is_written() {
+    let headers = Table::new().with("k", 1);
+    let properties = Properties { headers: Some(headers), ..Properties::default() }.to_bytes();
+    let (tags, items) = ("ANY(b.tags[*]) LIKE '%x_y%z'", "ANY(b.items[*]) LIKE '%x_y%z'");
+    let found = "(k = 1 AND b.text LIKE '%urgent%')";
+    let many = alloc::vec!["\"xaybq\""; 2_500].join(",");
+    let text = "a".repeat(80_000);
+    let body = format!("{{\"text\":\"{text}urgent\",\"tags\":[{many}],\"items\":[{many}]}}");
+    for parts in [[tags, items, found], [tags, found, items], [found, tags, items]] {
+        let mut all = Selectors::new();
+        let _ = all.join(Some(&filter(&parts.join(" OR "), BodyFormat::Auto)), 1).unwrap();
+        for _ in 0..2 {
+            let (_, found, given_up) = ask(&mut all, &properties, &body);
+            assert_eq!((found, given_up), (0b10, 0), "{parts:?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_done_for_all_is_not_what_shares_are_less_by() {
     let numbers = (0..20).map(|field| format!("b.f{field} * 2 = 1"));
     let numbers = numbers.collect::<Vec<_>>().join(" AND ");
