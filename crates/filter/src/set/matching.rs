@@ -142,11 +142,11 @@ struct Again {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Of a filter those that are looked up by most.
-    AsFound,
+    LookedUp,
     /// Of a filter those that were written first.
-    AsWritten,
+    Written,
     /// Of all those that need least.
-    AsNeeded,
+    Needed,
 }
 
 /// Targets of filters with shares.
@@ -356,16 +356,16 @@ impl FilterSet {
             let entry = self.filters.get(branch.filter as usize).and_then(Option::as_ref);
             entry.map(|entry| (branch.rest, entry))
         };
-        for order in [Order::AsFound, Order::AsWritten, Order::AsNeeded] {
+        for order in [Order::LookedUp, Order::Written, Order::Needed] {
             let is_written =
                 |again: &[Again]| again.is_sorted_by_key(|one| (one.target, one.place));
             match order {
-                Order::AsFound => again.sort_by_key(|one| one.target),
-                Order::AsWritten if is_written(again) => continue,
-                Order::AsWritten => again.sort_unstable_by_key(|one| (one.target, one.place)),
-                Order::AsNeeded => again.sort_unstable_by_key(|one| (one.needs, one.branch)),
+                Order::LookedUp => again.sort_by_key(|one| one.target),
+                Order::Written if is_written(again) => continue,
+                Order::Written => again.sort_unstable_by_key(|one| (one.target, one.place)),
+                Order::Needed => again.sort_unstable_by_key(|one| (one.needs, one.branch)),
             }
-            let has_shares = order != Order::AsNeeded;
+            let has_shares = order != Order::Needed;
             sharing.begin_again(again, has_shares, evaluation.room);
             again.retain_mut(|tried| {
                 let Some((part, entry)) = entry_of(tried.branch) else { return false };
