@@ -45,7 +45,7 @@ pub(crate) struct Checked<'a> {
 
 /// The priority of a message of which nothing else matters to where it goes, nor to what is stored but the delivery
 /// mode; `None` where something does. The properties are well-formed.
-#[inline(always)] // For each message; otherwise it hangs on what else is compiled beside it.
+#[inline(always)] // It is asked for each message of a row.
 pub(crate) fn plain_priority(properties: PropertiesRef<'_>) -> Option<u8> {
     let looked_at = properties.flags() & LOOKED_AT;
     if looked_at == 0 {
